@@ -1,0 +1,2 @@
+//! `tokengauge`: parse, run, exit code.
+fn main() {}

@@ -1,0 +1,1 @@
+//! Captured packets, live and from files.

@@ -1,0 +1,1 @@
+//! eBPF on TLS libraries.

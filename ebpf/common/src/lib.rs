@@ -1,0 +1,2 @@
+//! The `#[repr(C)]` ABI between the kernel programs and the agent.
+#![no_std]
