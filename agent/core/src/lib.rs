@@ -3,4 +3,10 @@
 //! There is no clock, no I/O, no thread and no `unsafe` here (ARCHITECTURE.md, invariant 1): time is an argument.
 #![forbid(unsafe_code)]
 
+pub mod anomaly;
+pub mod inference;
+pub mod name;
+pub mod pipeline;
+pub mod semconv;
+pub mod stats;
 pub mod stream;

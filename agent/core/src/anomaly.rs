@@ -1,0 +1,141 @@
+//! Every way the wire can surprise us, named once and counted. An anomaly is never an error: the parser emits what it
+//! understood and goes on (invariant 4).
+
+/// A surprise of the wire.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(usize)]
+pub enum Anomaly {
+    /// A connection's bytes are not HTTP; it is muted.
+    NotHttp,
+    /// A connection carried only HTTP that is no LLM traffic; it is muted.
+    NotLlm,
+    /// A connection or a response was joined in its middle: what went before could not be seen.
+    MissedStart,
+    /// A header block exceeds its bound (64 KiB); the connection is muted.
+    HeadTooLong,
+    /// A request line, status line or header cannot be read.
+    BadHead,
+    /// A chunk size, or what follows a chunk, is malformed.
+    BadChunk,
+    /// A response for which no request was seen.
+    OrphanResponse,
+    /// More requests are waiting for their responses than the bound (256).
+    PipelineTooDeep,
+    /// The body has a content coding that is not supported.
+    UnknownCoding,
+    /// Compressed bytes cannot be inflated.
+    BadCoding,
+    /// Compressed bytes expand beyond all measure.
+    DecompressionBomb,
+    /// One event of a stream exceeds its bound (1 MiB); it is skipped.
+    EventTooLong,
+    /// A line of an event stream belongs to no field.
+    StrayLine,
+    /// An event or a body is not the JSON that its API prescribes.
+    BadJson,
+    /// An event is valid JSON of no known form.
+    UnknownEvent,
+    /// A JSON body exceeds what is kept of it (64 KiB after its texts were cut).
+    BodyTooLong,
+    /// A response to a known API is neither a stream nor JSON.
+    UnknownBody,
+    /// Events came after the API's terminator.
+    AfterTerminator,
+    /// The bound on buffered bytes was reached; the connection was let go.
+    BufferBound,
+    /// The connection changed to a protocol that is not measured (HTTP/2, WebSocket, CONNECT); it is muted.
+    Upgraded,
+}
+
+impl Anomaly {
+    /// Every anomaly, in the order of its number.
+    pub const ALL: [Self; 20] = [
+        Self::NotHttp,
+        Self::NotLlm,
+        Self::MissedStart,
+        Self::HeadTooLong,
+        Self::BadHead,
+        Self::BadChunk,
+        Self::OrphanResponse,
+        Self::PipelineTooDeep,
+        Self::UnknownCoding,
+        Self::BadCoding,
+        Self::DecompressionBomb,
+        Self::EventTooLong,
+        Self::StrayLine,
+        Self::BadJson,
+        Self::UnknownEvent,
+        Self::BodyTooLong,
+        Self::UnknownBody,
+        Self::AfterTerminator,
+        Self::BufferBound,
+        Self::Upgraded,
+    ];
+
+    /// The name in metrics and statistics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::NotHttp => "not_http",
+            Self::NotLlm => "not_llm",
+            Self::MissedStart => "missed_start",
+            Self::HeadTooLong => "head_too_long",
+            Self::BadHead => "bad_head",
+            Self::BadChunk => "bad_chunk",
+            Self::OrphanResponse => "orphan_response",
+            Self::PipelineTooDeep => "pipeline_too_deep",
+            Self::UnknownCoding => "unknown_coding",
+            Self::BadCoding => "bad_coding",
+            Self::DecompressionBomb => "decompression_bomb",
+            Self::EventTooLong => "event_too_long",
+            Self::StrayLine => "stray_line",
+            Self::BadJson => "bad_json",
+            Self::UnknownEvent => "unknown_event",
+            Self::BodyTooLong => "body_too_long",
+            Self::UnknownBody => "unknown_body",
+            Self::AfterTerminator => "after_terminator",
+            Self::BufferBound => "buffer_bound",
+            Self::Upgraded => "upgraded",
+        }
+    }
+}
+
+/// How often each anomaly was met.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Anomalies([u64; Anomaly::ALL.len()]);
+
+impl Anomalies {
+    /// Counts one.
+    pub fn count(&mut self, what: Anomaly) {
+        self.0[what as usize] += 1;
+    }
+
+    /// How often `what` was met.
+    pub fn of(&self, what: Anomaly) -> u64 {
+        self.0[what as usize]
+    }
+
+    /// Those that were met, with their counts.
+    pub fn iter(&self) -> impl Iterator<Item = (Anomaly, u64)> + '_ {
+        Anomaly::ALL.into_iter().map(|a| (a, self.of(a))).filter(|(_, n)| *n > 0)
+    }
+
+    /// Adds the counts of another table.
+    pub fn add(&mut self, other: &Self) {
+        for (mine, theirs) in self.0.iter_mut().zip(other.0) {
+            *mine += theirs;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_anomaly_is_in_its_place_and_has_a_name_of_its_own() {
+        for (i, a) in Anomaly::ALL.into_iter().enumerate() {
+            assert_eq!(a as usize, i);
+            assert_eq!(Anomaly::ALL.iter().filter(|b| b.as_str() == a.as_str()).count(), 1, "{}", a.as_str());
+        }
+    }
+}
