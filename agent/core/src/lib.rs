@@ -4,6 +4,8 @@
 #![forbid(unsafe_code)]
 
 pub mod anomaly;
+pub mod framing;
+pub mod http;
 pub mod inference;
 pub mod name;
 pub mod pipeline;

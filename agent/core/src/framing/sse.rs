@@ -1,0 +1,315 @@
+//! Server-sent events (WHATWG HTML §9.2), with the tolerances that streams in the field need: LF, CRLF and CR; `data:` with or
+//! without a space; comments anywhere; a last event without its blank line; bare JSON between events (Vertex); the field
+//! `error:` (old llama.cpp, others). Unknown lines are counted, never fatal.
+//!
+//! An event that lies within one piece, on one `data:` line, is handed on as a slice of that piece: nothing is copied.
+//! After a hole the framer skips to the next blank line, unless what follows begins with a field's name.
+
+use crate::anomaly::Anomaly;
+use crate::framing::Frame;
+
+/// Longest event, in bytes.
+pub const MAX_EVENT: usize = 1 << 20;
+
+/// What a framer yields.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unit<'a> {
+    /// An event with data.
+    Event(Frame<'a>),
+    /// A comment or an event without data: a sign of life.
+    KeepAlive,
+    /// A surprise.
+    Odd(Anomaly),
+}
+
+/// Cuts a body into events.
+#[derive(Debug, Default)]
+pub struct Framer {
+    /// An unfinished line.
+    line: Vec<u8>,
+    /// Data lines of the unfinished event, joined by line feeds.
+    data: Vec<u8>,
+    name: Vec<u8>,
+    /// Whether `data` holds a line (it may be an empty one).
+    has_data: bool,
+    /// Whether the unfinished event consists of lines outside the framing (bare JSON).
+    raw: bool,
+    commented: bool,
+    /// The last piece ended with CR: an LF at the beginning of the next belongs to it.
+    after_cr: bool,
+    skip: Skip,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Skip {
+    #[default]
+    No,
+    /// A hole lies before the next byte.
+    Hole,
+    /// The rest of the event is not wanted.
+    Event,
+}
+
+impl Framer {
+    /// Bytes that are buffered.
+    pub fn buffered(&self) -> usize {
+        self.line.capacity() + self.data.capacity()
+    }
+
+    /// Bytes are missing here.
+    pub fn hole(&mut self) {
+        self.forget();
+        self.after_cr = false;
+        self.skip = Skip::Hole;
+    }
+
+    /// The body ended: an event without its blank line is complete.
+    pub fn finish(&mut self, out: &mut impl FnMut(Unit<'_>)) {
+        if self.skip == Skip::No {
+            let line = std::mem::take(&mut self.line);
+            if !line.is_empty() {
+                self.field(&line, out);
+            }
+            self.dispatch(out);
+        }
+        self.forget();
+    }
+
+    /// Takes the next piece of the body.
+    pub fn push(&mut self, mut bytes: &[u8], out: &mut impl FnMut(Unit<'_>)) {
+        if self.after_cr && bytes.first() == Some(&b'\n') {
+            bytes = &bytes[1..];
+        }
+        if !bytes.is_empty() {
+            self.after_cr = false;
+            if self.skip == Skip::Hole {
+                let field: [&[u8]; 5] = [b"data:", b"event:", b"id:", b"retry:", b":"];
+                self.skip = if field.iter().any(|f| bytes.starts_with(f)) { Skip::No } else { Skip::Event };
+            }
+        }
+        while !bytes.is_empty() {
+            let Some(end) = memchr::memchr2(b'\n', b'\r', bytes) else {
+                self.keep(bytes, out);
+                return;
+            };
+            let line = &bytes[..end];
+            let mut next = end + 1;
+            if bytes[end] == b'\r' {
+                match bytes.get(next) {
+                    Some(b'\n') => next += 1,
+                    Some(_) => {}
+                    None => self.after_cr = true,
+                }
+            }
+            bytes = &bytes[next..];
+            if self.line.is_empty() {
+                // The common case: `data: …` on one line, its blank line right behind it, nothing pending.
+                if let Some(value) = line.strip_prefix(b"data:")
+                    && bytes.first() == Some(&b'\n')
+                    && !self.has_data
+                    && !value.is_empty()
+                    && self.skip == Skip::No
+                    && !self.after_cr
+                {
+                    bytes = &bytes[1..];
+                    out(Unit::Event(Frame { name: &self.name, data: value.strip_prefix(b" ").unwrap_or(value) }));
+                    self.forget();
+                    continue;
+                }
+                self.take_line(line, out);
+            } else {
+                self.keep(line, out);
+                let whole = std::mem::take(&mut self.line);
+                self.take_line(&whole, out);
+                if self.line.is_empty() {
+                    self.line = whole;
+                    self.line.clear();
+                }
+            }
+        }
+    }
+
+    fn keep(&mut self, bytes: &[u8], out: &mut impl FnMut(Unit<'_>)) {
+        if self.skip != Skip::No {
+            // A blank line is recognised by its being empty: one byte stands for a line that is not.
+            if self.line.is_empty() && !bytes.is_empty() {
+                self.line.push(b'x');
+            }
+            return;
+        }
+        if self.line.len() + self.data.len() + bytes.len() > MAX_EVENT {
+            out(Unit::Odd(Anomaly::EventTooLong));
+            self.forget();
+            self.line = vec![b'x'];
+            self.skip = Skip::Event;
+            return;
+        }
+        self.line.extend_from_slice(bytes);
+    }
+
+    fn take_line(&mut self, line: &[u8], out: &mut impl FnMut(Unit<'_>)) {
+        if self.skip != Skip::No {
+            if line.is_empty() {
+                self.skip = Skip::No;
+            }
+        } else if line.is_empty() {
+            self.dispatch(out);
+        } else {
+            self.field(line, out);
+        }
+    }
+
+    fn field(&mut self, line: &[u8], out: &mut impl FnMut(Unit<'_>)) {
+        let (field, value) = match memchr::memchr(b':', line) {
+            Some(i) => (&line[..i], line[i + 1..].strip_prefix(b" ").unwrap_or(&line[i + 1..])),
+            None => (line, &line[..0]),
+        };
+        match field {
+            b"data" => self.add(value, out),
+            b"event" => {
+                self.name.clear();
+                self.name.extend_from_slice(&value[..value.len().min(64)]);
+            }
+            b"id" | b"retry" => {}
+            b"" => self.commented = true,
+            b"error" => {
+                self.name.clear();
+                self.name.extend_from_slice(b"error");
+                self.add(value, out);
+            }
+            _ if self.raw || !self.has_data && matches!(line.first(), Some(b'{' | b'[')) => {
+                self.raw = true;
+                self.add(line, out);
+            }
+            _ => out(Unit::Odd(Anomaly::StrayLine)),
+        }
+    }
+
+    fn add(&mut self, value: &[u8], out: &mut impl FnMut(Unit<'_>)) {
+        if self.data.len() + value.len() > MAX_EVENT {
+            out(Unit::Odd(Anomaly::EventTooLong));
+            self.forget();
+            self.skip = Skip::Event;
+            return;
+        }
+        if self.has_data {
+            self.data.push(b'\n');
+        }
+        self.data.extend_from_slice(value);
+        self.has_data = true;
+    }
+
+    fn dispatch(&mut self, out: &mut impl FnMut(Unit<'_>)) {
+        if self.has_data && !self.data.is_empty() {
+            out(Unit::Event(Frame { name: &self.name, data: &self.data }));
+        } else if self.commented || self.has_data || !self.name.is_empty() {
+            out(Unit::KeepAlive);
+        }
+        self.forget();
+    }
+
+    /// Forgets the unfinished event; keeps its buffers, unless a large event made them large.
+    fn forget(&mut self) {
+        for buffer in [&mut self.line, &mut self.data] {
+            buffer.clear();
+            if buffer.capacity() > 16 << 10 {
+                *buffer = Vec::new();
+            }
+        }
+        self.name.clear();
+        (self.has_data, self.raw, self.commented) = (false, false, false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expect_test::{Expect, expect};
+
+    fn show(unit: Unit<'_>, out: &mut String) {
+        match unit {
+            Unit::Event(f) => out.push_str(&format!("[{}] {}\n", String::from_utf8_lossy(f.name), String::from_utf8_lossy(f.data).replace('\n', "⏎"))),
+            Unit::KeepAlive => out.push_str("keep-alive\n"),
+            Unit::Odd(a) => out.push_str(&format!("odd {}\n", a.as_str())),
+        }
+    }
+
+    fn run(body: &[u8], size: usize) -> String {
+        let (mut framer, mut out) = (Framer::default(), String::new());
+        for piece in body.chunks(size) {
+            framer.push(piece, &mut |u| show(u, &mut out));
+        }
+        framer.finish(&mut |u| show(u, &mut out));
+        out
+    }
+
+    fn check(body: &str, want: Expect) {
+        let whole = run(body.as_bytes(), usize::MAX);
+        want.assert_eq(&whole);
+        for size in 1..=64 {
+            assert_eq!(run(body.as_bytes(), size), whole, "in pieces of {size}");
+        }
+    }
+
+    #[test]
+    fn line_ends_spaces_comments_and_names() {
+        check(
+            ": hello\n\ndata: a\n\ndata:b\r\n\r\nevent: x\ndata: c\r\rid: 7\nretry: 5\ndata: d\ndata: e\n\n:\n:\ndata:  f\n\nevent: ping\n\ndata:\n\ndata: [DONE]",
+            expect![[r#"
+                keep-alive
+                [] a
+                [] b
+                [x] c
+                [] d⏎e
+                []  f
+                keep-alive
+                keep-alive
+                [] [DONE]
+            "#]],
+        );
+    }
+
+    #[test]
+    fn what_stands_outside_the_framing() {
+        check(
+            "data: a\n\n{\n  \"error\": {\"code\": 499}\n}\n\nerror: {\"m\":1}\n\nnonsense\n\nevent: error\ndata: {}\n\n{\"bare\":1}",
+            expect![[r#"
+                [] a
+                [] {⏎  "error": {"code": 499}⏎}
+                [error] {"m":1}
+                odd stray_line
+                [error] {}
+                [] {"bare":1}
+            "#]],
+        );
+    }
+
+    #[test]
+    fn after_a_hole_it_finds_the_next_event() {
+        let run = |pieces: [&str; 2]| {
+            let (mut framer, mut out) = (Framer::default(), String::new());
+            framer.push(pieces[0].as_bytes(), &mut |u| show(u, &mut out));
+            framer.hole();
+            framer.push(pieces[1].as_bytes(), &mut |u| show(u, &mut out));
+            framer.finish(&mut |u| show(u, &mut out));
+            out
+        };
+        assert_eq!(run(["data: a\n\ndata: lo", "st\ndata: more\n\ndata: b\n\n"]), "[] a\n[] b\n");
+        assert_eq!(run(["data: a\n\ndata: lo", "data: b\n\n"]), "[] a\n[] b\n");
+        assert_eq!(run(["data: a\n\n", "\n\ndata: b\n\n"]), "[] a\n[] b\n");
+        assert_eq!(run(["data: lost", " and cut"]), "");
+    }
+
+    #[test]
+    fn an_endless_event_is_skipped() {
+        let (mut framer, mut out) = (Framer::default(), String::new());
+        let piece = vec![b'a'; 100_000];
+        framer.push(b"data: ", &mut |u| show(u, &mut out));
+        for _ in 0..100 {
+            framer.push(&piece, &mut |u| show(u, &mut out));
+            assert!(framer.buffered() <= 3 * MAX_EVENT);
+        }
+        framer.push(b"\nstill the same event\n\ndata: next\n\n", &mut |u| show(u, &mut out));
+        assert_eq!(out, "odd event_too_long\n[] next\n");
+    }
+}

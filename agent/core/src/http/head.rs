@@ -1,0 +1,313 @@
+//! Heads of requests and responses: the few fields that framing and recognition need. No other header is kept, least of all
+//! credentials; of a request's target only the path, since keys travel in queries.
+
+use crate::inference::TraceParent;
+use crate::name::Name;
+use crate::semconv;
+
+/// How long a message's body is (RFC 9112 §6.3).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BodyLength {
+    /// No body.
+    Empty,
+    /// `Content-Length`.
+    Bytes(u64),
+    /// `Transfer-Encoding: chunked`.
+    Chunked,
+    /// Until the sender closes.
+    UntilClose,
+}
+
+/// A content coding that changes how a body is read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Coding {
+    /// `gzip`, `x-gzip`.
+    Gzip,
+    /// `deflate`: zlib, or raw as some senders do.
+    Deflate,
+    /// One that is not supported, by its name where it is a registered one.
+    Unsupported(&'static str),
+}
+
+impl Coding {
+    /// The coding's registered name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Gzip => "gzip",
+            Self::Deflate => "deflate",
+            Self::Unsupported(name) => name,
+        }
+    }
+}
+
+/// What a body says it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MediaType {
+    /// `text/event-stream`.
+    EventStream,
+    /// `application/json`, `…+json`.
+    Json,
+    /// Something else.
+    Other,
+    /// No `Content-Type`.
+    Missing,
+}
+
+/// The head of a request.
+#[derive(Clone, PartialEq, Debug)]
+pub struct RequestHead {
+    /// The method, where it changes how messages are read.
+    pub method: Method,
+    /// The path of the target, at most 512 bytes, without query.
+    pub path: Box<str>,
+    /// `Host`, without port.
+    pub host: Option<Name>,
+    /// `Content-Type`.
+    pub media: MediaType,
+    /// `Content-Encoding`.
+    pub coding: Option<Coding>,
+    /// The body.
+    pub body: BodyLength,
+    /// `traceparent`.
+    pub traceparent: Option<TraceParent>,
+    /// `x-request-id`.
+    pub id: Option<Name>,
+    /// Whether an `anthropic-version` header is there.
+    pub anthropic: bool,
+    /// Whether the client asks to change the protocol.
+    pub upgrade: bool,
+}
+
+/// The methods that matter here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Method {
+    /// `POST`: the method of every inference API.
+    Post,
+    /// `HEAD`: its response has no body.
+    Head,
+    /// `CONNECT`: what follows a 2xx is another protocol.
+    Connect,
+    /// Any other.
+    Other,
+}
+
+/// The head of a response.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ResponseHead {
+    /// The status.
+    pub status: u16,
+    /// `Content-Type`.
+    pub media: MediaType,
+    /// `Content-Encoding`.
+    pub coding: Option<Coding>,
+    /// The body, as far as the head decides it.
+    pub body: BodyLength,
+    /// The provider that a `Server` header names.
+    pub provider: Option<&'static str>,
+    /// `openai-processing-ms`: the server's own time for the request.
+    pub processing_ms: Option<f64>,
+}
+
+/// Reads a request's head, without its final empty line; `None` when it is none.
+pub fn request(head: &[u8]) -> Option<RequestHead> {
+    let mut lines = lines(head);
+    let first = lines.next()?;
+    let mut words = first.split(|b| *b == b' ').filter(|w| !w.is_empty());
+    let (method, target, version) = (words.next()?, words.next()?, words.next()?);
+    if !version.starts_with(b"HTTP/1.") || words.next().is_some() {
+        return None;
+    }
+    let fields = Fields::read(lines);
+    let body = match (fields.chunked, fields.length) {
+        (true, _) => BodyLength::Chunked,
+        (false, Some(0) | None) => BodyLength::Empty,
+        (false, Some(n)) => BodyLength::Bytes(n),
+    };
+    let method = match method {
+        b"POST" => Method::Post,
+        b"HEAD" => Method::Head,
+        b"CONNECT" => Method::Connect,
+        _ => Method::Other,
+    };
+    let (path, authority) = path_of(target);
+    let host = fields.host.or(authority).and_then(host_name);
+    Some(RequestHead {
+        method,
+        path: path.into(),
+        host,
+        media: fields.media,
+        coding: fields.coding,
+        body,
+        traceparent: fields.traceparent,
+        id: fields.request_id,
+        anthropic: fields.anthropic,
+        upgrade: fields.upgrade,
+    })
+}
+
+/// Reads a response's head, without its final empty line; `None` when it is none.
+pub fn response(head: &[u8]) -> Option<ResponseHead> {
+    let mut lines = lines(head);
+    let first = lines.next()?;
+    let rest = first.strip_prefix(b"HTTP/1.")?;
+    let status = rest.get(2..5).filter(|_| rest.get(1) == Some(&b' '))?;
+    let status: u16 = std::str::from_utf8(status).ok()?.parse().ok().filter(|s| (100..1000).contains(s))?;
+    let fields = Fields::read(lines);
+    let body = match (fields.chunked, fields.length) {
+        _ if status < 200 || status == 204 || status == 304 => BodyLength::Empty,
+        (true, _) => BodyLength::Chunked,
+        (false, Some(0)) => BodyLength::Empty,
+        (false, Some(n)) => BodyLength::Bytes(n),
+        (false, None) => BodyLength::UntilClose,
+    };
+    Some(ResponseHead { status, media: fields.media, coding: fields.coding, body, provider: fields.provider, processing_ms: fields.processing_ms })
+}
+
+#[derive(Default)]
+struct Fields<'a> {
+    chunked: bool,
+    length: Option<u64>,
+    coding: Option<Coding>,
+    media: MediaType,
+    host: Option<&'a [u8]>,
+    traceparent: Option<TraceParent>,
+    request_id: Option<Name>,
+    anthropic: bool,
+    upgrade: bool,
+    provider: Option<&'static str>,
+    processing_ms: Option<f64>,
+}
+
+impl Default for MediaType {
+    fn default() -> Self {
+        Self::Missing
+    }
+}
+
+impl<'a> Fields<'a> {
+    fn read(lines: impl Iterator<Item = &'a [u8]>) -> Self {
+        let mut f = Self::default();
+        for line in lines {
+            let Some(colon) = memchr::memchr(b':', line) else { continue };
+            let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
+            let is = |n: &str| name.eq_ignore_ascii_case(n.as_bytes());
+            if is("content-length") {
+                // Of several values the first counts; a request smuggler's trick is none of our business.
+                let number = value.split(|b| *b == b',').next().unwrap_or(value).trim_ascii();
+                f.length = f.length.or_else(|| text(number).and_then(|v| v.parse().ok()));
+            } else if is("transfer-encoding") {
+                f.chunked |= value.to_ascii_lowercase().windows(7).any(|w| w == b"chunked");
+            } else if is("content-encoding") {
+                f.coding = coding(value);
+            } else if is("content-type") {
+                f.media = media(value);
+            } else if is("host") {
+                f.host = Some(value);
+            } else if is("traceparent") {
+                f.traceparent = text(value).and_then(TraceParent::parse);
+            } else if is("x-request-id") {
+                f.request_id = text(value).and_then(Name::new);
+            } else if is("anthropic-version") {
+                f.anthropic = true;
+            } else if is("upgrade") {
+                f.upgrade = true;
+            } else if is("server") {
+                f.provider = text(value).and_then(semconv::provider_of_server_header);
+            } else if is("openai-processing-ms") {
+                f.processing_ms = text(value).and_then(|v| v.parse().ok()).filter(|v: &f64| v.is_finite() && *v >= 0.0);
+            }
+        }
+        f
+    }
+}
+
+fn text(value: &[u8]) -> Option<&str> {
+    std::str::from_utf8(value).ok()
+}
+
+fn lines(head: &[u8]) -> impl Iterator<Item = &[u8]> {
+    head.split(|b| *b == b'\n').map(|l| l.strip_suffix(b"\r").unwrap_or(l))
+}
+
+fn coding(value: &[u8]) -> Option<Coding> {
+    let value = value.to_ascii_lowercase();
+    match value.as_slice() {
+        b"" | b"identity" => None,
+        b"gzip" | b"x-gzip" => Some(Coding::Gzip),
+        b"deflate" => Some(Coding::Deflate),
+        b"br" => Some(Coding::Unsupported("br")),
+        b"zstd" => Some(Coding::Unsupported("zstd")),
+        _ => Some(Coding::Unsupported("other")),
+    }
+}
+
+fn media(value: &[u8]) -> MediaType {
+    let kind = value.split(|b| *b == b';').next().unwrap_or(value).trim_ascii().to_ascii_lowercase();
+    match kind.as_slice() {
+        b"text/event-stream" => MediaType::EventStream,
+        k if k == b"application/json" || k.ends_with(b"+json") => MediaType::Json,
+        _ => MediaType::Other,
+    }
+}
+
+/// The path of a target in origin form or absolute form, and the authority of the latter.
+fn path_of(target: &[u8]) -> (String, Option<&[u8]>) {
+    let (rest, authority) = match memchr::memmem::find(target, b"://") {
+        Some(i) if !target.starts_with(b"/") => {
+            let rest = &target[i + 3..];
+            let slash = memchr::memchr(b'/', rest).unwrap_or(rest.len());
+            (&rest[slash..], Some(&rest[..slash]))
+        }
+        _ => (target, None),
+    };
+    let path = rest.split(|b| *b == b'?' || *b == b'#').next().unwrap_or(rest);
+    (String::from_utf8_lossy(&path[..path.len().min(512)]).into_owned(), authority)
+}
+
+/// The name in `name:port`, `[v6]:port`, `user@name`.
+fn host_name(value: &[u8]) -> Option<Name> {
+    let value = text(value)?;
+    let value = value.rsplit('@').next().unwrap_or(value);
+    let name = match value.strip_prefix('[') {
+        Some(v6) => v6.split(']').next().unwrap_or(v6),
+        None => value.split(':').next().unwrap_or(value),
+    };
+    Name::new(&name.to_ascii_lowercase())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests() {
+        let h = request(
+            b"POST /v1/chat/completions?key=secret HTTP/1.1\r\nHost: API.OpenAI.com:443\r\nAuthorization: Bearer s\r\nContent-Length: 12\r\n\
+              Content-Type: application/json; charset=utf-8\r\nx-request-id: r-1",
+        )
+        .unwrap();
+        assert_eq!((&*h.path, h.host.as_ref().unwrap().as_str(), h.body), ("/v1/chat/completions", "api.openai.com", BodyLength::Bytes(12)));
+        assert_eq!((h.method, h.media, h.id.unwrap().as_str()), (Method::Post, MediaType::Json, "r-1"));
+        let proxied = request(b"GET http://u:p@vllm:8000/v1/models HTTP/1.1").unwrap();
+        assert_eq!((&*proxied.path, proxied.host.unwrap().as_str()), ("/v1/models", "vllm"));
+        assert_eq!(request(b"POST /x HTTP/1.1\nhost: [::1]:8").unwrap().host.unwrap().as_str(), "::1");
+        for bad in [&b""[..], b"POST", b"POST /", b"POST / HTTP/2.0", b"a b c d HTTP/1.1", b"\xff\xfe"] {
+            assert_eq!(request(bad), None);
+        }
+    }
+
+    #[test]
+    fn responses() {
+        let body = |head: &str| response(head.as_bytes()).unwrap().body;
+        assert_eq!(body("HTTP/1.1 200 OK\r\nContent-Length: 0"), BodyLength::Empty);
+        assert_eq!(body("HTTP/1.1 200 OK"), BodyLength::UntilClose);
+        assert_eq!(body("HTTP/1.1 204"), BodyLength::Empty);
+        assert_eq!(body("HTTP/1.1 304 x\r\nContent-Length: 5"), BodyLength::Empty);
+        assert_eq!(body("HTTP/1.0 200 OK\r\nTransfer-Encoding: gzip, Chunked\r\nContent-Length: 5"), BodyLength::Chunked);
+        assert_eq!(response(b"HTTP/1.1 20 OK"), None);
+        assert_eq!(response(b"HTTP/1.1 abc"), None);
+        assert_eq!(response(b"ICY 200 OK"), None);
+        let h = response(b"HTTP/1.1 200 OK\r\nserver: llama.cpp\r\ncontent-encoding: br\r\nopenai-processing-ms: 1207").unwrap();
+        assert_eq!((h.provider, h.coding, h.processing_ms), (Some("llama_cpp"), Some(Coding::Unsupported("br")), Some(1207.0)));
+    }
+}

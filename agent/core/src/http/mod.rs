@@ -1,0 +1,7 @@
+//! HTTP as it is found on a connection: messages with their instants, nothing of what they mean.
+
+pub mod coding;
+pub mod detect;
+pub mod h1;
+pub mod head;
+pub mod session;
