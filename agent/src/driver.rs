@@ -1,5 +1,7 @@
 //! What stands between a tap and the rest: the tap's own [`Pipeline`], on the tap's own thread, without a lock or a queue.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use tokengauge_core::inference::Inference;
@@ -20,6 +22,8 @@ pub struct Source {
     pub tap: Box<dyn Tap>,
     /// Reads the tap's own counters (packets, records, drops, attaches); may be called from any thread, at any time.
     pub counters: Probe,
+    /// Bytes read so far, where the source is a file.
+    pub progress: Option<Arc<AtomicU64>>,
 }
 
 /// Reads a tap's own counters.
@@ -33,7 +37,7 @@ impl Source {
 
     /// A tap with its counters.
     pub fn with_counters(name: impl Into<String>, tap: Box<dyn Tap>, counters: Probe) -> Self {
-        Self { name: name.into(), tap, counters }
+        Self { name: name.into(), tap, counters, progress: None }
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -84,12 +86,12 @@ pub fn write_stats(path: &Path, report: &Report) -> Result<(), ExportError> {
 type Read = (PipelineStats, Result<(), TapError>);
 
 fn replay_one(open: &mut Open<'_>, path: &Path, number: u64, job: &mut Job<'_>, vitals: &Vitals, stop: &StopFlag) -> Result<Read, TapError> {
-    let Source { name, tap, counters } = open(path)?;
+    let Source { name, tap, counters, progress } = open(path)?;
     vitals.register(counters);
     let bar = progress_bar(path, &name);
     // Ids are made of the seed: files of one run must not share them.
     let options = Options { seed: number, ..Options::default() };
-    let mut driver = Driver::new(options, OnFile { job, stop, bar: &bar });
+    let mut driver = Driver::new(options, OnFile { job, stop, bar: &bar, progress });
     let result = tap.run(&mut driver, stop);
     let (stats, _) = driver.finish();
     bar.finish_and_clear();
@@ -119,6 +121,7 @@ struct OnFile<'a, 'b> {
     job: &'a mut Job<'b>,
     stop: &'a StopFlag,
     bar: &'a ProgressBar,
+    progress: Option<Arc<AtomicU64>>,
 }
 
 impl Progress for OnFile<'_, '_> {
@@ -134,9 +137,11 @@ impl Progress for OnFile<'_, '_> {
         }
     }
 
-    fn stats(&mut self, stats: &PipelineStats) {
-        if !self.bar.is_hidden() {
-            self.bar.set_position(stats.bytes);
+    fn stats(&mut self, _stats: &PipelineStats) {
+        if let Some(read) = &self.progress
+            && !self.bar.is_hidden()
+        {
+            self.bar.set_position(read.load(Ordering::Relaxed));
         }
     }
 }
