@@ -4,6 +4,8 @@
 #![forbid(unsafe_code)]
 
 pub mod anomaly;
+pub mod call;
+pub mod dialect;
 pub mod framing;
 pub mod http;
 pub mod inference;
@@ -12,3 +14,4 @@ pub mod pipeline;
 pub mod semconv;
 pub mod stats;
 pub mod stream;
+pub mod timeline;

@@ -85,7 +85,8 @@ impl Skeleton {
             bytes = match self.state {
                 State::Plain => self.plain(bytes),
                 State::Scalar { keep } => {
-                    let end = bytes.iter().position(|b| matches!(b, b',' | b'}' | b']' | b' ' | b'\n' | b'\r' | b'\t')).unwrap_or(bytes.len());
+                    let end =
+                        bytes.iter().position(|b| matches!(b, b',' | b'}' | b']' | b' ' | b'\n' | b'\r' | b'\t')).unwrap_or(bytes.len());
                     if keep {
                         self.out.extend_from_slice(&bytes[..end]);
                     }
@@ -258,7 +259,11 @@ mod tests {
             2,
             expect![[r#"{"model":"m","messages":[{},{}],"n":2,"x":{"y":{},"w":true},"stop":null}"#]],
         );
-        check(r#"{"data":[{"embedding":[0.1,0.2,-3e5,4,5,6,7,8]}],"usage":{"n":9}}"#, 8, expect![[r#"{"data":[{"embedding":[0.1,0.2,-3e5,4]}],"usage":{"n":9}}"#]]);
+        check(
+            r#"{"data":[{"embedding":[0.1,0.2,-3e5,4,5,6,7,8]}],"usage":{"n":9}}"#,
+            8,
+            expect![[r#"{"data":[{"embedding":[0.1,0.2,-3e5,4]}],"usage":{"n":9}}"#]],
+        );
         let long = format!(r#"{{"t":"{}","u":"{}","v":1}}"#, "ä\\n\\\"".repeat(400), "\\u00e4".repeat(400));
         for size in 1..300 {
             let out = reduce(long.as_bytes(), 2, size).unwrap();

@@ -228,7 +228,9 @@ mod tests {
 
     fn show(unit: Unit<'_>, out: &mut String) {
         match unit {
-            Unit::Event(f) => out.push_str(&format!("[{}] {}\n", String::from_utf8_lossy(f.name), String::from_utf8_lossy(f.data).replace('\n', "⏎"))),
+            Unit::Event(f) => {
+                out.push_str(&format!("[{}] {}\n", String::from_utf8_lossy(f.name), String::from_utf8_lossy(f.data).replace('\n', "⏎")))
+            }
             Unit::KeepAlive => out.push_str("keep-alive\n"),
             Unit::Odd(a) => out.push_str(&format!("odd {}\n", a.as_str())),
         }

@@ -24,9 +24,15 @@ pub struct Decoder {
 
 #[derive(Debug)]
 enum Inner {
-    Gzip { header: Header, inflate: Decompress, trailer: u8 },
+    Gzip {
+        header: Header,
+        inflate: Decompress,
+        trailer: u8,
+    },
     /// `deflate`, before its first two bytes say whether it is zlib or raw.
-    Deflate { first: Option<u8> },
+    Deflate {
+        first: Option<u8>,
+    },
     Inflate(Decompress),
     Broken,
 }

@@ -16,8 +16,7 @@ pub enum Speaks {
 }
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-const METHODS: [&[u8]; 9] =
-    [b"GET ", b"POST ", b"PUT ", b"DELETE ", b"HEAD ", b"OPTIONS ", b"PATCH ", b"CONNECT ", b"TRACE "];
+const METHODS: [&[u8]; 9] = [b"GET ", b"POST ", b"PUT ", b"DELETE ", b"HEAD ", b"OPTIONS ", b"PATCH ", b"CONNECT ", b"TRACE "];
 
 /// Tells what begins with `bytes`. Empty lines before a message are skipped (RFC 9112 §2.2).
 pub fn speaks(bytes: &[u8]) -> Speaks {

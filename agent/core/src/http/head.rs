@@ -41,7 +41,7 @@ impl Coding {
 }
 
 /// What a body says it is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum MediaType {
     /// `text/event-stream`.
     EventStream,
@@ -50,6 +50,7 @@ pub enum MediaType {
     /// Something else.
     Other,
     /// No `Content-Type`.
+    #[default]
     Missing,
 }
 
@@ -160,7 +161,14 @@ pub fn response(head: &[u8]) -> Option<ResponseHead> {
         (false, Some(n)) => BodyLength::Bytes(n),
         (false, None) => BodyLength::UntilClose,
     };
-    Some(ResponseHead { status, media: fields.media, coding: fields.coding, body, provider: fields.provider, processing_ms: fields.processing_ms })
+    Some(ResponseHead {
+        status,
+        media: fields.media,
+        coding: fields.coding,
+        body,
+        provider: fields.provider,
+        processing_ms: fields.processing_ms,
+    })
 }
 
 #[derive(Default)]
@@ -176,12 +184,6 @@ struct Fields<'a> {
     upgrade: bool,
     provider: Option<&'static str>,
     processing_ms: Option<f64>,
-}
-
-impl Default for MediaType {
-    fn default() -> Self {
-        Self::Missing
-    }
 }
 
 impl<'a> Fields<'a> {
@@ -286,7 +288,10 @@ mod tests {
               Content-Type: application/json; charset=utf-8\r\nx-request-id: r-1",
         )
         .unwrap();
-        assert_eq!((&*h.path, h.host.as_ref().unwrap().as_str(), h.body), ("/v1/chat/completions", "api.openai.com", BodyLength::Bytes(12)));
+        assert_eq!(
+            (&*h.path, h.host.as_ref().unwrap().as_str(), h.body),
+            ("/v1/chat/completions", "api.openai.com", BodyLength::Bytes(12))
+        );
         assert_eq!((h.method, h.media, h.id.unwrap().as_str()), (Method::Post, MediaType::Json, "r-1"));
         let proxied = request(b"GET http://u:p@vllm:8000/v1/models HTTP/1.1").unwrap();
         assert_eq!((&*proxied.path, proxied.host.unwrap().as_str()), ("/v1/models", "vllm"));

@@ -1,1 +1,469 @@
-//! x
+//! One HTTP/1.1 connection: requests paired with their responses, in order (RFC 9112 §9.3), whatever direction they come from.
+
+use std::collections::VecDeque;
+
+use crate::anomaly::Anomaly;
+use crate::http::h1::{Hole, Parser, Part, Role};
+use crate::http::head::{Method, RequestHead, ResponseHead};
+use crate::stream::{Direction, End, Timestamp};
+
+/// Requests that may wait for their responses on one connection.
+pub const MAX_PENDING: usize = 256;
+
+/// Which exchange of its connection, counted from 0.
+pub type ExchangeId = u64;
+
+/// What happens on a connection. `id` says to which exchange it belongs.
+#[derive(PartialEq, Debug)]
+#[allow(missing_docs, reason = "the fields say what they are; the variants say the rest")]
+pub enum HttpEvent<'a> {
+    /// A request's head is complete; its first byte came at `begun`.
+    Request { id: ExchangeId, begun: Timestamp, head: RequestHead },
+    /// Bytes of a request's body.
+    RequestBody { id: ExchangeId, bytes: &'a [u8] },
+    /// A request is complete.
+    RequestEnd { id: ExchangeId },
+    /// A final response's head is complete; its first byte came at `begun`.
+    Response { id: ExchangeId, begun: Timestamp, head: ResponseHead },
+    /// Bytes of a response's body.
+    ResponseBody { id: ExchangeId, bytes: &'a [u8] },
+    /// Bytes of an exchange are missing.
+    Gap { id: ExchangeId, of: Side, body_goes_on: bool },
+    /// An exchange is over. Each exchange ends exactly once, in order.
+    Over { id: ExchangeId, how: Over },
+    /// A surprise.
+    Odd(Anomaly),
+    /// What follows is another protocol.
+    Upgraded,
+}
+
+/// A side of an exchange.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Side {
+    /// The request.
+    Request,
+    /// The response.
+    Response,
+}
+
+/// How an exchange ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Over {
+    /// The response ended as its framing says.
+    Complete,
+    /// The server closed first.
+    ServerClosed,
+    /// The server reset the connection.
+    ServerReset,
+    /// The client closed or reset first.
+    ClientClosed,
+    /// Neither did for the idle limit.
+    Timeout,
+    /// Our bounds.
+    Evicted,
+    /// The input or the agent ended.
+    InputEnded,
+    /// Its end is lost in a capture gap.
+    Lost,
+}
+
+#[derive(Debug)]
+struct Pending {
+    id: ExchangeId,
+    method: Method,
+}
+
+/// The pairing of one connection.
+#[derive(Debug)]
+pub struct Session {
+    requests: Direction,
+    up: Parser,
+    down: Parser,
+    pending: VecDeque<Pending>,
+    next: ExchangeId,
+    /// The request whose body is being read.
+    sending: Option<ExchangeId>,
+    /// Whether the front's response head was seen.
+    answering: bool,
+    request_begun: Timestamp,
+    response_begun: Timestamp,
+    client_finished: bool,
+    upgraded: bool,
+    /// A hole hid where the front's response begins or ends.
+    adrift: bool,
+}
+
+impl Session {
+    /// A session whose requests travel in direction `requests`.
+    pub fn new(requests: Direction, from_start: bool) -> Self {
+        Self {
+            requests,
+            up: Parser::new(Role::Requests, from_start),
+            down: Parser::new(Role::Responses, from_start),
+            pending: VecDeque::new(),
+            next: 0,
+            sending: None,
+            answering: false,
+            request_begun: Timestamp::default(),
+            response_begun: Timestamp::default(),
+            client_finished: false,
+            upgraded: false,
+            adrift: false,
+        }
+    }
+
+    /// In which direction requests travel.
+    pub fn requests(&self) -> Direction {
+        self.requests
+    }
+
+    /// Bytes that are buffered.
+    pub fn buffered(&self) -> usize {
+        self.up.buffered() + self.down.buffered()
+    }
+
+    /// Bytes skipped in both directions since a message was found.
+    pub fn skipped(&self) -> u64 {
+        self.up.skipped() + self.down.skipped()
+    }
+
+    /// Takes the next bytes of one direction.
+    pub fn data(&mut self, dir: Direction, at: Timestamp, mut bytes: &[u8], out: &mut dyn FnMut(HttpEvent<'_>)) {
+        if dir == self.requests {
+            while let Some(part) = self.up.next(&mut bytes) {
+                self.request_part(part, at, out);
+            }
+        } else {
+            while let Some(part) = self.down.next(&mut bytes) {
+                self.response_part(part, at, out);
+            }
+        }
+    }
+
+    fn request_part(&mut self, part: Part<'_>, at: Timestamp, out: &mut dyn FnMut(HttpEvent<'_>)) {
+        match part {
+            Part::Begin => self.request_begun = at,
+            Part::Request(head) => {
+                if std::mem::take(&mut self.adrift) {
+                    // Who asks again has got the answer: where a hole hid its end, the new request proves it.
+                    self.answering = false;
+                    for lost in self.pending.drain(..) {
+                        out(HttpEvent::Over { id: lost.id, how: Over::Lost });
+                    }
+                    self.down = Parser::new(Role::Responses, false);
+                }
+                if self.pending.len() >= MAX_PENDING {
+                    out(HttpEvent::Odd(Anomaly::PipelineTooDeep));
+                    self.up.deafen();
+                    return;
+                }
+                let id = self.next;
+                self.next += 1;
+                self.pending.push_back(Pending { id, method: head.method });
+                self.sending = Some(id);
+                out(HttpEvent::Request { id, begun: self.request_begun, head });
+            }
+            Part::Body(bytes) => {
+                if let Some(id) = self.sending {
+                    out(HttpEvent::RequestBody { id, bytes });
+                }
+            }
+            Part::End => {
+                if let Some(id) = self.sending.take() {
+                    out(HttpEvent::RequestEnd { id });
+                }
+            }
+            Part::Lost => self.sending = None,
+            Part::Odd(what) => out(HttpEvent::Odd(what)),
+            Part::Response(_) => {}
+        }
+    }
+
+    fn response_part(&mut self, part: Part<'_>, at: Timestamp, out: &mut dyn FnMut(HttpEvent<'_>)) {
+        match part {
+            Part::Begin => self.response_begun = at,
+            Part::Response(head) => self.response_head(head, out),
+            Part::Body(bytes) => {
+                if let Some(front) = self.pending.front().filter(|_| self.answering) {
+                    out(HttpEvent::ResponseBody { id: front.id, bytes });
+                }
+            }
+            Part::End => self.response_over(Over::Complete, out),
+            Part::Lost => self.response_over(Over::Lost, out),
+            Part::Odd(what) => out(HttpEvent::Odd(what)),
+            Part::Request(_) => {}
+        }
+    }
+
+    fn response_head(&mut self, head: ResponseHead, out: &mut dyn FnMut(HttpEvent<'_>)) {
+        let Some(front) = self.pending.front() else {
+            if head.status >= 200 {
+                out(HttpEvent::Odd(Anomaly::OrphanResponse));
+            }
+            return;
+        };
+        if head.status == 101 || front.method == Method::Connect && (200..300).contains(&head.status) {
+            self.up.deafen();
+            self.down.deafen();
+            self.upgraded = true;
+            out(HttpEvent::Upgraded);
+            return;
+        }
+        if head.status < 200 {
+            return;
+        }
+        if front.method == Method::Head {
+            self.down.no_body();
+        }
+        self.answering = true;
+        self.adrift = false;
+        out(HttpEvent::Response { id: front.id, begun: self.response_begun, head });
+    }
+
+    fn response_over(&mut self, how: Over, out: &mut dyn FnMut(HttpEvent<'_>)) {
+        self.adrift = false;
+        // The end of a 1xx, or of a response without a request, ends nothing.
+        if std::mem::take(&mut self.answering)
+            && let Some(front) = self.pending.pop_front()
+        {
+            out(HttpEvent::Over { id: front.id, how });
+        }
+    }
+
+    /// Bytes of one direction are missing.
+    pub fn gap(&mut self, dir: Direction, len: Option<u64>, out: &mut dyn FnMut(HttpEvent<'_>)) {
+        if dir == self.requests {
+            let hole = self.up.hole(len);
+            if let Some(id) = self.sending {
+                out(HttpEvent::Gap { id, of: Side::Request, body_goes_on: hole == Hole::InBody });
+            }
+            if hole != Hole::InBody {
+                self.sending = None;
+            }
+            return;
+        }
+        let hole = self.down.hole(len);
+        // Between two responses a hole swallowed (the beginning of) the next one; if none is due, the request is lost as well.
+        if let Some(front) = self.pending.front() {
+            self.adrift |= hole != Hole::InBody;
+            out(HttpEvent::Gap { id: front.id, of: Side::Response, body_goes_on: hole == Hole::InBody });
+        }
+    }
+
+    /// The connection or one half of it ended.
+    pub fn close(&mut self, end: End, out: &mut dyn FnMut(HttpEvent<'_>)) {
+        if self.upgraded {
+            return;
+        }
+        match end {
+            End::Finished(dir) if dir == self.requests => self.client_finished = true,
+            End::Finished(_) => {
+                if self.down.close() {
+                    self.response_over(Over::Complete, out);
+                }
+                self.all_over(if self.client_finished { Over::ClientClosed } else { Over::ServerClosed }, out);
+            }
+            End::Reset(dir) => {
+                let by_client = dir == self.requests || self.client_finished;
+                self.all_over(if by_client { Over::ClientClosed } else { Over::ServerReset }, out);
+            }
+            End::Released => {
+                // The process at `local` let go: the client when requests go forward, else the server.
+                let by_client = self.requests == Direction::Forward || self.client_finished;
+                if !by_client && self.down.close() {
+                    self.response_over(Over::Complete, out);
+                }
+                self.all_over(if by_client { Over::ClientClosed } else { Over::ServerClosed }, out);
+            }
+            End::Idle => self.all_over(Over::Timeout, out),
+            End::Evicted => self.all_over(Over::Evicted, out),
+            End::InputEnded => self.all_over(if self.client_finished { Over::ClientClosed } else { Over::InputEnded }, out),
+        }
+    }
+
+    /// The front exchange's response has reached its API's end, though not its transport's: it is over.
+    pub fn give_up_front(&mut self, out: &mut dyn FnMut(HttpEvent<'_>)) {
+        if let Some(front) = self.pending.pop_front() {
+            // Whatever else its response holds is nobody's.
+            self.answering = false;
+            out(HttpEvent::Over { id: front.id, how: Over::Complete });
+        }
+    }
+
+    fn all_over(&mut self, how: Over, out: &mut dyn FnMut(HttpEvent<'_>)) {
+        self.up.deafen();
+        self.down.deafen();
+        self.answering = false;
+        self.sending = None;
+        for pending in self.pending.drain(..) {
+            out(HttpEvent::Over { id: pending.id, how });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expect_test::{Expect, expect};
+
+    /// `>` a request's bytes, `<` a response's, `!` an end, `?` a gap of N bytes in the responses.
+    fn check(script: &[(&str, &str)], want: Expect) {
+        let mut session = Session::new(Direction::Forward, true);
+        let mut log = String::new();
+        for (i, (what, arg)) in script.iter().enumerate() {
+            let at = Timestamp::from_unix_nanos(i as u64);
+            let mut out = |e: HttpEvent<'_>| {
+                log.push_str(&match e {
+                    HttpEvent::Request { id, begun, head } => format!("{id}: {} at {}\n", head.path, begun.unix_nanos()),
+                    HttpEvent::RequestBody { id, bytes } => format!("{id}: > {}\n", String::from_utf8_lossy(bytes)),
+                    HttpEvent::RequestEnd { id } => format!("{id}: asked\n"),
+                    HttpEvent::Response { id, begun, head } => format!("{id}: {} at {}\n", head.status, begun.unix_nanos()),
+                    HttpEvent::ResponseBody { id, bytes } => format!("{id}: < {}\n", String::from_utf8_lossy(bytes)),
+                    HttpEvent::Gap { id, of, body_goes_on } => format!("{id}: gap in {of:?}, goes on: {body_goes_on}\n"),
+                    HttpEvent::Over { id, how } => format!("{id}: {how:?}\n"),
+                    HttpEvent::Odd(a) => format!("odd {}\n", a.as_str()),
+                    HttpEvent::Upgraded => "upgraded\n".into(),
+                });
+            };
+            match *what {
+                ">" => session.data(Direction::Forward, at, arg.as_bytes(), &mut out),
+                "<" => session.data(Direction::Reverse, at, arg.as_bytes(), &mut out),
+                "?" => session.gap(Direction::Reverse, arg.parse().ok(), &mut out),
+                _ => {
+                    let end = match *arg {
+                        "client fin" => End::Finished(Direction::Forward),
+                        "server fin" => End::Finished(Direction::Reverse),
+                        "client rst" => End::Reset(Direction::Forward),
+                        "server rst" => End::Reset(Direction::Reverse),
+                        "released" => End::Released,
+                        _ => End::Idle,
+                    };
+                    session.close(end, &mut out);
+                }
+            }
+        }
+        want.assert_eq(&log);
+    }
+
+    const ASK: (&str, &str) = (">", "POST /a HTTP/1.1\r\nContent-Length: 1\r\n\r\nx");
+    const CHUNKED: &str = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+
+    #[test]
+    fn pipelining_continue_and_head() {
+        check(
+            &[
+                ASK,
+                (">", "HEAD /b HTTP/1.1\r\n\r\nPOST /c HTTP/1.1\r\n\r\n"),
+                ("<", "HTTP/1.1 100 Continue\r\n\r\n"),
+                ("<", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nHTTP/1.1 304 x\r\n\r\n"),
+                ("<", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"),
+            ],
+            expect![[r#"
+                0: /a at 0
+                0: > x
+                0: asked
+                1: /b at 1
+                1: asked
+                2: /c at 1
+                2: asked
+                0: 200 at 3
+                0: < ok
+                0: Complete
+                1: 200 at 3
+                1: Complete
+                2: 304 at 3
+                2: Complete
+                odd orphan_response
+            "#]],
+        );
+    }
+
+    #[test]
+    fn who_went_first() {
+        for (script, want) in [
+            (vec![("!", "client fin"), ("!", "server fin")], Over::ClientClosed),
+            (vec![("!", "client rst")], Over::ClientClosed),
+            (vec![("!", "server fin")], Over::ServerClosed),
+            (vec![("!", "server rst")], Over::ServerReset),
+            (vec![("!", "released")], Over::ClientClosed),
+            (vec![("!", "idle")], Over::Timeout),
+            (vec![("!", "client fin"), ("<", "0\r\n\r\n"), ("!", "server fin")], Over::Complete),
+        ] {
+            let mut session = Session::new(Direction::Forward, true);
+            let mut overs = Vec::new();
+            let mut out = |e: HttpEvent<'_>| {
+                if let HttpEvent::Over { how, .. } = e {
+                    overs.push(how);
+                }
+            };
+            session.data(Direction::Forward, Timestamp::default(), ASK.1.as_bytes(), &mut out);
+            session.data(Direction::Reverse, Timestamp::default(), CHUNKED.as_bytes(), &mut out);
+            for (what, arg) in script {
+                match (what, arg) {
+                    ("<", bytes) => session.data(Direction::Reverse, Timestamp::default(), bytes.as_bytes(), &mut out),
+                    (_, "client fin") => session.close(End::Finished(Direction::Forward), &mut out),
+                    (_, "server fin") => session.close(End::Finished(Direction::Reverse), &mut out),
+                    (_, "client rst") => session.close(End::Reset(Direction::Forward), &mut out),
+                    (_, "server rst") => session.close(End::Reset(Direction::Reverse), &mut out),
+                    (_, "released") => session.close(End::Released, &mut out),
+                    _ => session.close(End::Idle, &mut out),
+                }
+            }
+            assert_eq!(overs, [want]);
+        }
+    }
+
+    #[test]
+    fn gaps_and_what_follows_them() {
+        check(
+            &[
+                ASK,
+                ("<", CHUNKED),
+                ("<", "2\r\nab\r\n"),
+                ("?", "20"),
+                ("<", "2\r\ncd\r\n0\r\n\r\n"),
+                ASK,
+                ("?", "500"),
+                ("<", "xyz"),
+                ASK,
+                ("!", "server fin"),
+            ],
+            expect![[r#"
+                0: /a at 0
+                0: > x
+                0: asked
+                0: 200 at 1
+                0: < ab
+                0: gap in Response, goes on: false
+                0: < cd
+                0: Complete
+                1: /a at 5
+                1: > x
+                1: asked
+                1: gap in Response, goes on: false
+                1: Lost
+                2: /a at 8
+                2: > x
+                2: asked
+                2: ServerClosed
+            "#]],
+        );
+    }
+
+    #[test]
+    fn other_protocols() {
+        check(
+            &[
+                (">", "GET /ws HTTP/1.1\r\nUpgrade: websocket\r\n\r\n"),
+                ("<", "HTTP/1.1 101 Switching\r\n\r\n\x01\x02"),
+                (">", "\x03"),
+                ("!", "server fin"),
+            ],
+            expect![[r#"
+                0: /ws at 0
+                0: asked
+                upgraded
+            "#]],
+        );
+    }
+}

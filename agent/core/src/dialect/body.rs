@@ -1,0 +1,435 @@
+//! What the bodies of all dialects have in common: tolerant scalars, the request, error objects.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::{self, Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+
+use crate::name::Name;
+
+/// What a request asks for, read from its reduced body. Prompts are seen as present or absent only.
+#[derive(Clone, PartialEq, Debug, Default, serde::Deserialize)]
+#[serde(default)]
+pub struct Asked {
+    /// The model asked for.
+    pub model: Short,
+    /// Whether a stream is asked for.
+    pub stream: Flag,
+    /// `messages` is a list.
+    pub messages: IsList,
+    /// `prompt` is there.
+    pub prompt: IsThere,
+    /// `input` is there.
+    pub input: IsThere,
+    /// Upper bound of output tokens.
+    pub max_tokens: Count,
+    /// Upper bound of output tokens, newer name.
+    pub max_completion_tokens: Count,
+    /// Sampling temperature.
+    pub temperature: Number,
+    /// Nucleus sampling bound.
+    pub top_p: Number,
+    /// Number of choices.
+    pub n: Count,
+    /// `anthropic_version` stands in the body: Bedrock or Vertex.
+    pub anthropic_version: IsThere,
+}
+
+/// A string that may be a name; anything else is `None`.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Short(pub Option<Name>);
+
+/// A string as it stands; anything else is `None`. Borrowed where it can be: most are looked at and dropped.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Word<'a>(pub Option<Cow<'a, str>>);
+
+impl Word<'_> {
+    /// The string, unless it is empty.
+    pub fn text(&self) -> Option<&str> {
+        self.0.as_deref().filter(|t| !t.is_empty())
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Word<'a> {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        Ok(match Any::deserialize(d)? {
+            Any::Text(t) => Word(Some(t)),
+            _ => Word(None),
+        })
+    }
+}
+
+/// A boolean; anything else is `None`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Flag(pub Option<bool>);
+
+/// A count: an integer or an integral float; anything else is `None`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Count(pub Option<u64>);
+
+/// A finite number; anything else is `None`.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Number(pub Option<f64>);
+
+/// Whether a value is a list.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct IsList(pub bool);
+
+/// Whether a value is there and not null.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct IsThere(pub bool);
+
+/// A class of low cardinality: a string without white space, or a number; anything else is `None`.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Class(pub Option<Name>);
+
+/// A value of any JSON kind, as far as the tolerant types want it.
+enum Any<'de> {
+    Null,
+    Bool(bool),
+    Number(f64),
+    Integer(u64),
+    Text(Cow<'de, str>),
+    List,
+    Object,
+}
+
+impl<'de> Deserialize<'de> for Any<'de> {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        struct V;
+        impl<'de> Visitor<'de> for V {
+            type Value = Any<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("any value")
+            }
+            fn visit_unit<E>(self) -> Result<Any<'de>, E> {
+                Ok(Any::Null)
+            }
+            fn visit_bool<E>(self, v: bool) -> Result<Any<'de>, E> {
+                Ok(Any::Bool(v))
+            }
+            fn visit_u64<E>(self, v: u64) -> Result<Any<'de>, E> {
+                Ok(Any::Integer(v))
+            }
+            fn visit_i64<E>(self, v: i64) -> Result<Any<'de>, E> {
+                Ok(Any::Number(v as f64))
+            }
+            fn visit_f64<E>(self, v: f64) -> Result<Any<'de>, E> {
+                Ok(Any::Number(v))
+            }
+            fn visit_borrowed_str<E>(self, v: &'de str) -> Result<Any<'de>, E> {
+                Ok(Any::Text(Cow::Borrowed(v)))
+            }
+            fn visit_str<E>(self, v: &str) -> Result<Any<'de>, E> {
+                Ok(Any::Text(Cow::Owned(v.to_owned())))
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut a: A) -> Result<Any<'de>, A::Error> {
+                while a.next_element::<IgnoredAny>()?.is_some() {}
+                Ok(Any::List)
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut a: A) -> Result<Any<'de>, A::Error> {
+                while a.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+                Ok(Any::Object)
+            }
+        }
+        d.deserialize_any(V)
+    }
+}
+
+macro_rules! tolerant {
+    ($($type:ident: $any:pat => $value:expr;)*) => {$(
+        impl<'de> Deserialize<'de> for $type {
+            fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+                Ok(match Any::deserialize(d)? {
+                    $any => $type($value),
+                    #[allow(unreachable_patterns, reason = "some of the patterns take every value")]
+                    _ => Self::default(),
+                })
+            }
+        }
+    )*};
+}
+
+tolerant! {
+    Flag: Any::Bool(b) => Some(b);
+    Short: Any::Text(t) => Name::new(&t);
+    IsList: any => matches!(any, Any::List);
+    IsThere: any => !matches!(any, Any::Null);
+    Number: any => number(&any);
+    Count: any => number(&any).filter(|n| *n >= 0.0 && n.fract() == 0.0 && *n < 9e15).map(|n| n as u64);
+    Class: any => match any {
+        Any::Text(t) => Name::class(&t),
+        Any::Integer(n) => Name::class(&n.to_string()),
+        _ => None,
+    };
+}
+
+fn number(any: &Any<'_>) -> Option<f64> {
+    match any {
+        Any::Number(n) if n.is_finite() => Some(*n),
+        Any::Integer(n) => Some(*n as f64),
+        _ => None,
+    }
+}
+
+/// An error in any of the forms of `wire.md` §9, inside a stream or as a body of its own.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ErrorField {
+    /// Whether there is one: anything but null, false, 0, "" and {}.
+    pub is: bool,
+    /// Its type, else its code, else its status.
+    pub kind: Option<Name>,
+}
+
+impl<'de> Deserialize<'de> for ErrorField {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        struct V;
+        impl<'de> Visitor<'de> for V {
+            type Value = ErrorField;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an error")
+            }
+            fn visit_unit<E>(self) -> Result<ErrorField, E> {
+                Ok(ErrorField::default())
+            }
+            fn visit_bool<E>(self, v: bool) -> Result<ErrorField, E> {
+                Ok(ErrorField { is: v, kind: None })
+            }
+            fn visit_u64<E>(self, v: u64) -> Result<ErrorField, E> {
+                Ok(ErrorField { is: v != 0, kind: None })
+            }
+            fn visit_i64<E>(self, v: i64) -> Result<ErrorField, E> {
+                Ok(ErrorField { is: v != 0, kind: None })
+            }
+            fn visit_f64<E>(self, v: f64) -> Result<ErrorField, E> {
+                Ok(ErrorField { is: v != 0.0, kind: None })
+            }
+            fn visit_str<E>(self, v: &str) -> Result<ErrorField, E> {
+                Ok(ErrorField { is: !v.is_empty(), kind: None })
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut a: A) -> Result<ErrorField, A::Error> {
+                let mut is = false;
+                while a.next_element::<IgnoredAny>()?.is_some() {
+                    is = true;
+                }
+                Ok(ErrorField { is, kind: None })
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut a: A) -> Result<ErrorField, A::Error> {
+                let (mut is, mut kind, mut code, mut status) = (false, Class::default(), Class::default(), Class::default());
+                while let Some(key) = a.next_key::<Cow<'de, str>>()? {
+                    is = true;
+                    match key.as_ref() {
+                        "type" => kind = a.next_value()?,
+                        "code" => code = a.next_value()?,
+                        "status" | "status_code" => status = a.next_value()?,
+                        _ => drop(a.next_value::<IgnoredAny>()?),
+                    }
+                }
+                Ok(ErrorField { is, kind: kind.0.or(code.0).or(status.0) })
+            }
+        }
+        d.deserialize_any(V)
+    }
+}
+
+/// Reads an object; an array or a scalar is none of ours (serde would read a struct from an array).
+pub fn object<'a, T: Deserialize<'a>>(data: &'a [u8]) -> Option<T> {
+    data.trim_ascii_start().starts_with(b"{").then(|| serde_json::from_slice(data).ok()).flatten()
+}
+
+/// The type or code that an HTTP error's body names, whatever its API (`wire.md` §9).
+pub fn http_error_kind(body: &[u8]) -> Option<Name> {
+    #[derive(serde::Deserialize, Default)]
+    #[serde(default)]
+    struct Body {
+        error: ErrorField,
+        error_type: Class,
+        code: Class,
+        r#type: Class,
+    }
+    // Vertex may wrap its error in an array.
+    let wrapped = body.trim_ascii_start().starts_with(b"[");
+    let body: Body = match wrapped {
+        false => serde_json::from_slice(body).ok()?,
+        true => serde_json::from_slice::<Vec<Body>>(body).ok()?.into_iter().next()?,
+    };
+    let outer = body.r#type.0.filter(|t| t.as_str() != "error");
+    body.error.kind.or(body.error_type.0).or(body.code.0).or(outer)
+}
+
+/// A list of which the first element needs no allocation: nearly every answer has one choice.
+#[derive(Clone, Debug)]
+pub struct Few<T> {
+    first: Option<T>,
+    rest: Vec<T>,
+}
+
+impl<T> Default for Few<T> {
+    fn default() -> Self {
+        Self { first: None, rest: Vec::new() }
+    }
+}
+
+impl<T> Few<T> {
+    /// The elements in order.
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        self.first.iter().chain(&self.rest)
+    }
+
+    /// How many.
+    pub fn len(&self) -> usize {
+        usize::from(self.first.is_some()) + self.rest.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Few<T> {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        struct V<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for V<T> {
+            type Value = Few<T>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list")
+            }
+            fn visit_unit<E: de::Error>(self) -> Result<Few<T>, E> {
+                Ok(Few::default())
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut a: A) -> Result<Few<T>, A::Error> {
+                let mut few = Few { first: a.next_element()?, rest: Vec::new() };
+                while let Some(next) = a.next_element()? {
+                    few.rest.push(next);
+                }
+                Ok(few)
+            }
+        }
+        d.deserialize_any(V(PhantomData))
+    }
+}
+
+/// A text of which only its being there matters. Borrowed where the JSON holds it without escapes, so that its place is known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Text<'a> {
+    /// Absent, null or empty.
+    #[default]
+    None,
+    /// Not empty; the JSON's own bytes.
+    Here(&'a str),
+    /// Not empty, somewhere.
+    Some,
+    /// A list of parts (Mistral): whether there is text, whether there is thinking.
+    Parts {
+        /// A part with text.
+        text: bool,
+        /// A part with thinking.
+        thinking: bool,
+    },
+}
+
+impl Text<'_> {
+    /// Whether there is visible text.
+    pub fn is_text(&self) -> bool {
+        matches!(self, Self::Here(_) | Self::Some | Self::Parts { text: true, .. })
+    }
+
+    /// Whether there is thinking.
+    pub fn is_thinking(&self) -> bool {
+        matches!(self, Self::Parts { thinking: true, .. })
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        #[derive(serde::Deserialize, Default)]
+        #[serde(default)]
+        struct Part<'p> {
+            #[serde(borrow)]
+            text: Text<'p>,
+            #[serde(borrow)]
+            refusal: Text<'p>,
+            #[serde(borrow)]
+            thinking: Text<'p>,
+        }
+        struct V<'a>(PhantomData<&'a ()>);
+        impl<'de: 'a, 'a> Visitor<'de> for V<'a> {
+            type Value = Text<'a>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text")
+            }
+            fn visit_unit<E>(self) -> Result<Text<'a>, E> {
+                Ok(Text::None)
+            }
+            fn visit_bool<E>(self, _: bool) -> Result<Text<'a>, E> {
+                Ok(Text::None)
+            }
+            fn visit_u64<E>(self, _: u64) -> Result<Text<'a>, E> {
+                Ok(Text::None)
+            }
+            fn visit_i64<E>(self, _: i64) -> Result<Text<'a>, E> {
+                Ok(Text::None)
+            }
+            fn visit_f64<E>(self, _: f64) -> Result<Text<'a>, E> {
+                Ok(Text::None)
+            }
+            fn visit_borrowed_str<E>(self, v: &'de str) -> Result<Text<'a>, E> {
+                Ok(if v.is_empty() { Text::None } else { Text::Here(v) })
+            }
+            fn visit_str<E>(self, v: &str) -> Result<Text<'a>, E> {
+                Ok(if v.is_empty() { Text::None } else { Text::Some })
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut a: A) -> Result<Text<'a>, A::Error> {
+                let (mut text, mut thinking) = (false, false);
+                while let Some(part) = a.next_element::<Part<'de>>()? {
+                    text |= part.text.is_text() || part.refusal.is_text();
+                    thinking |= part.thinking.is_text();
+                }
+                Ok(Text::Parts { text, thinking })
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut a: A) -> Result<Text<'a>, A::Error> {
+                let mut any = false;
+                while a.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {
+                    any = true;
+                }
+                // Arguments as an object instead of a string of JSON: some servers do.
+                Ok(if any { Text::Some } else { Text::None })
+            }
+        }
+        d.deserialize_any(V(PhantomData))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_of_any_shape_are_read() {
+        let a: Asked =
+            serde_json::from_str(r#"{"model":"m","stream":true,"messages":[{},{}],"n":2.0,"max_tokens":"many","temperature":1}"#).unwrap();
+        assert_eq!(
+            (a.model.0.unwrap().as_str(), a.stream.0, a.messages.0, a.n.0, a.max_tokens.0, a.temperature.0),
+            ("m", Some(true), true, Some(2), None, Some(1.0))
+        );
+        let a: Asked = serde_json::from_str(r#"{"model":7,"stream":"yes","messages":{},"n":-1,"prompt":null}"#).unwrap();
+        assert_eq!(a, Asked::default());
+    }
+
+    #[test]
+    fn errors_in_every_form() {
+        let kind = |body: &str| http_error_kind(body.as_bytes()).map(|n| n.to_string());
+        assert_eq!(
+            kind(r#"{"error":{"message":"no such model","type":"invalid_request_error","code":"model_not_found"}}"#).as_deref(),
+            Some("invalid_request_error")
+        );
+        assert_eq!(kind(r#"{"type":"error","error":{"type":"overloaded_error","message":"x"}}"#).as_deref(), Some("overloaded_error"));
+        assert_eq!(kind(r#"[{"error":{"code":404,"status":"NOT_FOUND"}}]"#).as_deref(), Some("404"));
+        assert_eq!(kind(r#"{"error":"model not found"}"#), None);
+        assert_eq!(kind(r#"{"code":"invalid-argument","error":"text"}"#).as_deref(), Some("invalid-argument"));
+        assert_eq!(kind(r#"{"error":{"type":"has a space"}}"#), None);
+        assert_eq!(kind("not json"), None);
+    }
+}

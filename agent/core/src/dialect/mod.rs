@@ -1,0 +1,155 @@
+//! The APIs that are understood: one file each, one registry.
+//!
+//! A dialect sees no raw bytes, no clock, no socket: heads, reduced JSON and frames come in, [`LlmEvent`]s go out. Texts stay in its
+//! reader (invariant 6): no event has a field for one.
+
+pub mod anthropic;
+pub mod body;
+pub mod openai;
+mod shape;
+
+use crate::framing::Frame;
+use crate::http::head::RequestHead;
+use crate::inference::{Operation, ServerTiming, Usage};
+use crate::name::Name;
+use body::Asked;
+
+/// Every dialect. Help, documentation and tests are derived from this list; the first that fits best is taken.
+pub static DIALECTS: [&dyn Dialect; 4] = [&openai::Chat, &openai::Completions, &openai::Embeddings, &anthropic::Messages];
+
+/// How sure a dialect is that a request is one of its own.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Match {
+    /// It is not.
+    No,
+    /// The head does not exclude it; the body decides, and the answer must confirm it.
+    Maybe,
+    /// The path says so; the body must not contradict.
+    Certain,
+}
+
+/// An API family.
+pub trait Dialect: Sync + std::fmt::Debug {
+    /// The record's `api`.
+    fn api(&self) -> &'static str;
+
+    /// One line for people.
+    fn doc(&self) -> &'static str;
+
+    /// The paths by which it is recognised for certain, as suffixes.
+    fn paths(&self) -> &'static [&'static str];
+
+    /// What its requests ask for.
+    fn operation(&self) -> Operation;
+
+    /// Whether a request with this head may be one of its own.
+    fn probe(&self, head: &RequestHead) -> Match;
+
+    /// Whether this body is one of its own requests.
+    fn confirms(&self, asked: &Asked) -> bool;
+
+    /// A reader for one answer.
+    fn reader(&self) -> Box<dyn Reader>;
+}
+
+/// Reads one answer.
+pub trait Reader: std::fmt::Debug + Send {
+    /// One event of a stream.
+    fn frame(&mut self, frame: Frame<'_>, out: &mut Vec<LlmEvent>) -> FrameKind;
+
+    /// A whole answer that is no stream, reduced by [`crate::framing::json::Skeleton`].
+    fn answer(&mut self, body: &[u8], out: &mut Vec<LlmEvent>) -> FrameKind;
+}
+
+/// What a frame is to its API.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FrameKind {
+    /// An event that counts.
+    Event,
+    /// A sign of life.
+    KeepAlive,
+    /// The API's terminator as an event of its own that counts as an event (`message_stop`).
+    Last,
+    /// The API's terminator that does not count (`[DONE]`).
+    Terminator,
+    /// It is not what the API prescribes. It counts as an event.
+    BadJson,
+    /// Valid JSON of no known form. It counts as an event.
+    Unknown,
+}
+
+/// The common tongue of all dialects.
+#[derive(Clone, PartialEq, Debug)]
+pub enum LlmEvent {
+    /// The answer names its id or model; sent when either becomes known.
+    Started {
+        /// The API's id of the response.
+        id: Option<Name>,
+        /// The model as the server gives it.
+        model: Option<Name>,
+    },
+    /// Generated output. Never called a token: a frame may hold several.
+    Delta {
+        /// Which choice.
+        choice: u32,
+        /// What kind.
+        kind: Output,
+    },
+    /// A named tool call was opened (a `Delta` goes with it).
+    ToolStart,
+    /// Counts of tokens. What is `Some` replaces what was known.
+    Usage(Usage),
+    /// A choice ended.
+    Finished {
+        /// Which choice.
+        choice: u32,
+        /// As the provider spells it.
+        reason: Name,
+    },
+    /// An error inside the answer; its type or code, where it is of low cardinality.
+    Failed {
+        /// The provider's error type or code.
+        kind: Option<Name>,
+    },
+    /// What the server says about its own time.
+    Server(ServerTiming),
+}
+
+/// Kinds of generated output.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Output {
+    /// Visible text, refusal, audio.
+    Text,
+    /// Reasoning or a summary of it.
+    Reasoning,
+    /// A tool call's name or arguments.
+    Tool,
+}
+
+/// The dialects that may own a request, best first.
+pub fn recognise(head: &RequestHead) -> Option<(&'static dyn Dialect, Match)> {
+    let best = DIALECTS.into_iter().map(|d| (d, d.probe(head))).max_by_key(|(d, m)| (*m, usize::MAX - position(*d)));
+    best.filter(|(_, m)| *m > Match::No)
+}
+
+/// A dialect whose requests look like `asked`, wherever they are sent: recognition by content.
+pub fn by_body(head: &RequestHead, asked: &Asked) -> Option<&'static dyn Dialect> {
+    DIALECTS.into_iter().find(|d| d.probe(head) > Match::No && d.confirms(asked))
+}
+
+fn position(dialect: &'static dyn Dialect) -> usize {
+    DIALECTS.iter().position(|d| d.api() == dialect.api()).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_docs_are_there_and_unique() {
+        for d in DIALECTS {
+            assert!(!d.doc().is_empty() && !d.doc().ends_with('.') && !d.paths().is_empty());
+            assert_eq!(DIALECTS.iter().filter(|o| o.api() == d.api()).count(), 1);
+        }
+    }
+}

@@ -1,0 +1,447 @@
+//! The marks of one inference in time, and the measures made from them (`formulas.md` §3). Gaps are marks, too: no interval is
+//! measured across one (invariant 5), and what is undefined carries its reason instead of a number.
+
+use std::time::Duration;
+
+use crate::dialect::{LlmEvent, Output};
+use crate::inference::{Chunks, Outcome, Reason, Timing, Usage};
+use crate::stream::Timestamp;
+
+/// Gaps that are kept of one stream; beyond it their percentiles are not known any more.
+pub const MAX_GAPS: usize = 1 << 18;
+/// Choices that are told apart.
+const MAX_CHOICES: usize = 128;
+
+/// The marks of one inference.
+#[derive(Debug)]
+pub struct Timeline {
+    start: Timestamp,
+    request_sent: Option<Timestamp>,
+    response_head: Option<Timestamp>,
+    first_body_byte: Option<Timestamp>,
+    first_event: Option<Timestamp>,
+    first_reasoning: Option<Timestamp>,
+    first_output: Option<Timestamp>,
+    first_generated: Option<Timestamp>,
+    last_generated: Option<Timestamp>,
+    terminator: Option<Timestamp>,
+    /// Visible arrivals: a TPOT over visible output needs two.
+    visible_arrivals: u32,
+    last_visible: Option<Timestamp>,
+    chunks: Chunks,
+    /// Last output of each choice; `None` after a hole.
+    choices: Vec<(u32, Option<Timestamp>)>,
+    gaps: Vec<u64>,
+    gaps_complete: bool,
+    max_stall: Option<Duration>,
+    holes: u32,
+    /// A hole lies in the answer before its first output.
+    hole_before_output: bool,
+    /// A hole lies in the answer behind its first output.
+    hole_behind_output: bool,
+    /// A hole lies before the first event, or the first body byte, or the head.
+    hole_before_event: bool,
+    hole_before_body: bool,
+    hole_before_head: bool,
+    hole_in_request: bool,
+    /// A hole lies somewhere behind the last frame that was seen.
+    hole_since_frame: bool,
+}
+
+/// What the end of an inference adds to its marks.
+#[derive(Clone, Copy, Debug)]
+pub struct Ending {
+    /// The instant at which the exchange was over.
+    pub at: Timestamp,
+    /// Whether that is the end of the response (not the end of our sight).
+    pub response_ended: bool,
+    /// How.
+    pub outcome: Outcome,
+    /// Whether the answer was a stream.
+    pub stream: bool,
+    /// Why a stream has no first token, if it has none.
+    pub reason: Reason,
+    /// Choices that the answer finished.
+    pub choices: usize,
+}
+
+impl Timeline {
+    /// A timeline that begins with the request's first byte.
+    pub fn new(start: Timestamp) -> Self {
+        Self {
+            start,
+            request_sent: None,
+            response_head: None,
+            first_body_byte: None,
+            first_event: None,
+            first_reasoning: None,
+            first_output: None,
+            first_generated: None,
+            last_generated: None,
+            terminator: None,
+            visible_arrivals: 0,
+            last_visible: None,
+            chunks: Chunks::default(),
+            choices: Vec::new(),
+            gaps: Vec::new(),
+            gaps_complete: true,
+            max_stall: None,
+            holes: 0,
+            hole_before_output: false,
+            hole_behind_output: false,
+            hole_before_event: false,
+            hole_before_body: false,
+            hole_before_head: false,
+            hole_in_request: false,
+            hole_since_frame: false,
+        }
+    }
+
+    /// The request's first byte.
+    pub fn start(&self) -> Timestamp {
+        self.start
+    }
+
+    /// Bytes that are buffered.
+    pub fn buffered(&self) -> usize {
+        self.gaps.capacity() * 8
+    }
+
+    /// Capture gaps so far.
+    pub fn holes(&self) -> u32 {
+        self.holes
+    }
+
+    /// Whether the response has a hole behind the last frame that was seen.
+    pub fn hole_since_frame(&self) -> bool {
+        self.hole_since_frame
+    }
+
+    /// Whether the response has a hole.
+    pub fn hole_in_response(&self) -> bool {
+        self.hole_before_output || self.hole_behind_output
+    }
+
+    /// What was counted.
+    pub fn chunks(&self) -> Chunks {
+        self.chunks
+    }
+
+    /// The request's last byte.
+    pub fn request_sent(&mut self, at: Timestamp) {
+        self.request_sent = Some(at);
+    }
+
+    /// The response's first byte.
+    pub fn response_head(&mut self, at: Timestamp) {
+        self.response_head = Some(at);
+    }
+
+    /// A byte of the body.
+    pub fn body(&mut self, at: Timestamp) {
+        if self.first_body_byte.is_none() {
+            self.first_body_byte = Some(at);
+        }
+    }
+
+    /// Whether the API's terminator was seen.
+    pub fn terminated(&self) -> bool {
+        self.terminator.is_some()
+    }
+
+    /// The instant of the API's terminator.
+    pub fn terminator_at(&self) -> Option<Timestamp> {
+        self.terminator
+    }
+
+    /// The API's terminator.
+    pub fn terminator(&mut self, at: Timestamp) {
+        self.terminator.get_or_insert(at);
+    }
+
+    /// Bytes of the request are missing.
+    pub fn hole_in_request(&mut self) {
+        self.holes += 1;
+        self.hole_in_request = true;
+    }
+
+    /// Bytes of the response are missing.
+    pub fn hole(&mut self) {
+        self.holes += 1;
+        self.hole_since_frame = true;
+        self.hole_before_head |= self.response_head.is_none();
+        self.hole_before_body |= self.first_body_byte.is_none();
+        self.hole_before_event |= self.first_event.is_none();
+        if self.first_generated.is_none() {
+            self.hole_before_output = true;
+        } else {
+            self.hole_behind_output = true;
+        }
+        self.choices.iter_mut().for_each(|(_, last)| *last = None);
+    }
+
+    /// A complete event of the API with what it says. One event is one chunk, whatever it holds.
+    pub fn frame(&mut self, at: Timestamp, events: &[LlmEvent]) {
+        self.hole_since_frame = false;
+        self.chunks.events += 1;
+        self.first_event.get_or_insert(at);
+        let (mut reasoning, mut visible) = (false, false);
+        for event in events {
+            match event {
+                LlmEvent::Delta { choice, kind } => {
+                    reasoning |= *kind == Output::Reasoning;
+                    visible |= *kind != Output::Reasoning;
+                    // Text and a tool call of one choice in one event are one output of it.
+                    let again = events
+                        .iter()
+                        .take_while(|e| !std::ptr::eq(*e, event))
+                        .any(|e| matches!(e, LlmEvent::Delta { choice: c, .. } if c == choice));
+                    if !again {
+                        self.output_of(*choice, at);
+                    }
+                }
+                LlmEvent::ToolStart => self.chunks.tool_starts += 1,
+                _ => {}
+            }
+        }
+        if !reasoning && !visible {
+            return;
+        }
+        self.chunks.generated += 1;
+        self.chunks.reasoning += u32::from(reasoning);
+        if reasoning {
+            self.first_reasoning.get_or_insert(at);
+        }
+        if visible {
+            self.first_output.get_or_insert(at);
+            if self.last_visible != Some(at) {
+                self.visible_arrivals += 1;
+                self.last_visible = Some(at);
+            }
+        }
+        self.first_generated.get_or_insert(at);
+        if self.last_generated != Some(at) {
+            self.chunks.arrivals += 1;
+            if let Some(last) = self.last_generated {
+                let stall = at.since(last);
+                self.max_stall = Some(self.max_stall.map_or(stall, |m| m.max(stall)));
+            }
+            self.last_generated = Some(at);
+        }
+    }
+
+    fn output_of(&mut self, choice: u32, at: Timestamp) {
+        let room = self.choices.len() < MAX_CHOICES;
+        match self.choices.iter_mut().find(|(c, _)| *c == choice) {
+            Some((_, last)) => {
+                if let Some(before) = last.replace(at) {
+                    if self.gaps.len() < MAX_GAPS {
+                        self.gaps.push(u64::try_from(at.since(before).as_nanos()).unwrap_or(u64::MAX));
+                    } else {
+                        self.gaps_complete = false;
+                    }
+                }
+            }
+            None if room => self.choices.push((choice, Some(at))),
+            None => {}
+        }
+    }
+
+    /// Whether generated output was seen.
+    pub fn generated(&self) -> bool {
+        self.first_generated.is_some()
+    }
+
+    /// How many choices gave output.
+    pub fn choices(&self) -> usize {
+        self.choices.len()
+    }
+
+    /// The marks and measures, with `usage` as the provider gave it.
+    pub fn finish(self, end: &Ending, usage: Option<&Usage>) -> Timing {
+        let since = |t: Option<Timestamp>| t.map(|t| t.since(self.start));
+        let mark = |t: Option<Timestamp>, hidden: bool| if hidden { None } else { since(t) };
+        let absent = if end.stream { end.reason } else { self.absent_answer(end) };
+        let first = |t: Option<Timestamp>| match t {
+            _ if !end.stream => Err(absent),
+            _ if self.hole_before_output => Err(Reason::CaptureGap),
+            Some(t) => Ok(t.since(self.start)),
+            None => Err(absent),
+        };
+        let ttft = first(self.first_generated);
+        // A hole behind reasoning may hold the first answer.
+        let answer_hidden = self.hole_behind_output && self.first_output.is_none_or(|t| Some(t) != self.first_generated);
+        let ttfa = match first(self.first_output) {
+            _ if answer_hidden && end.stream && !self.hole_before_output => Err(Reason::CaptureGap),
+            Err(_) if ttft.is_ok() => Err(Reason::NoOutput),
+            other => other,
+        };
+        let max_stall = match self.max_stall {
+            _ if !end.stream => Err(absent),
+            _ if self.hole_in_response() => Err(Reason::CaptureGap),
+            Some(stall) => Ok(stall),
+            None if ttft.is_ok() => Err(Reason::OneArrival),
+            None => Err(absent),
+        };
+        let (tpot, tpot_without_reasoning) = self.tpot(end, usage, absent);
+        let duration = match self.terminator {
+            _ if self.holes > 0 => Err(Reason::CaptureGap),
+            Some(t) => Ok(t.since(self.start)),
+            None if end.response_ended => Ok(end.at.since(self.start)),
+            None => Err(end.reason),
+        };
+        Timing {
+            start: self.start,
+            end: self.terminator.unwrap_or(end.at),
+            request_sent: mark(self.request_sent, self.hole_in_request),
+            response_head: mark(self.response_head, self.hole_before_head),
+            first_body_byte: mark(self.first_body_byte, self.hole_before_body),
+            first_event: mark(self.first_event, self.hole_before_event || !end.stream),
+            first_reasoning: mark(
+                self.first_reasoning,
+                self.hole_before_output || self.hole_behind_output && self.first_reasoning != self.first_generated,
+            ),
+            first_output: mark(self.first_output, self.hole_before_output || answer_hidden),
+            ttft,
+            ttfa,
+            last_generated: mark(self.last_generated, self.hole_in_response() || !end.stream),
+            duration,
+            tpot,
+            tpot_without_reasoning,
+            max_stall,
+            gaps_complete: self.gaps_complete,
+            gaps: if end.stream { self.gaps } else { Vec::new() },
+        }
+    }
+
+    /// Why an answer that is no stream has no first token.
+    fn absent_answer(&self, end: &Ending) -> Reason {
+        match (end.outcome, end.reason) {
+            (Outcome::Completed, _) | (_, Reason::NoOutput) => Reason::NotStreaming,
+            (_, reason) => reason,
+        }
+    }
+
+    fn tpot(&self, end: &Ending, usage: Option<&Usage>, absent: Reason) -> (Result<f64, Reason>, bool) {
+        let plain = |why| (Err(why), false);
+        let (Some(first), Some(last), true) = (self.first_generated, self.last_generated, end.stream) else {
+            return plain(if self.hole_in_response() && end.stream { Reason::CaptureGap } else { absent });
+        };
+        if self.hole_in_response() {
+            return plain(Reason::CaptureGap);
+        }
+        if self.choices.len().max(end.choices) > 1 {
+            return plain(Reason::SeveralChoices);
+        }
+        let Some(tokens) = usage.and_then(|u| u.output) else {
+            return plain(Reason::NoUsage);
+        };
+        if tokens < 2 {
+            return plain(Reason::OneToken);
+        }
+        if self.chunks.arrivals < 2 {
+            return plain(Reason::OneArrival);
+        }
+        let hidden = usage.and_then(|u| u.reasoning).filter(|n| *n > 0 && self.chunks.reasoning == 0);
+        let (from, tokens) = match (hidden, self.first_output) {
+            // Hidden reasoning is in the usage and not on the wire: only the visible tokens have a pace.
+            (Some(hidden), Some(visible)) => (visible, tokens.saturating_sub(hidden)),
+            _ => (first, tokens),
+        };
+        if tokens < 2 {
+            return (Err(Reason::OneToken), hidden.is_some());
+        }
+        if hidden.is_some() && self.visible_arrivals < 2 {
+            return (Err(Reason::OneArrival), true);
+        }
+        (Ok(last.since(from).as_secs_f64() / (tokens - 1) as f64), hidden.is_some())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Timestamp {
+        Timestamp::from_unix_nanos(ms * 1_000_000)
+    }
+
+    fn text(choice: u32) -> LlmEvent {
+        LlmEvent::Delta { choice, kind: Output::Text }
+    }
+
+    const THINK: LlmEvent = LlmEvent::Delta { choice: 0, kind: Output::Reasoning };
+
+    fn ended(ms: u64) -> Ending {
+        Ending { at: at(ms), response_ended: true, outcome: Outcome::Completed, stream: true, reason: Reason::NoOutput, choices: 1 }
+    }
+
+    fn usage(output: u64, reasoning: Option<u64>) -> Usage {
+        Usage { output: Some(output), reasoning, ..Usage::default() }
+    }
+
+    #[test]
+    fn every_figure_of_a_plain_stream() {
+        let mut t = Timeline::new(at(0));
+        t.frame(at(100), &[]);
+        for ms in [200, 220, 220, 300] {
+            t.frame(at(ms), &[text(0)]);
+        }
+        t.terminator(at(350));
+        let f = t.finish(&ended(400), Some(&usage(5, None)));
+        assert_eq!(
+            (f.ttft, f.first_event, f.duration),
+            (Ok(Duration::from_millis(200)), Some(Duration::from_millis(100)), Ok(Duration::from_millis(350)))
+        );
+        assert_eq!((f.tpot, f.max_stall), (Ok(0.025), Ok(Duration::from_millis(80))));
+        assert_eq!(f.gaps, [20_000_000, 0, 80_000_000]);
+    }
+
+    #[test]
+    fn undefined_is_not_zero() {
+        let tpot = |frames: &[(u64, &[LlmEvent])], u: Option<Usage>| {
+            let mut t = Timeline::new(at(0));
+            frames.iter().for_each(|(ms, e)| t.frame(at(*ms), e));
+            t.finish(&ended(1000), u.as_ref()).tpot
+        };
+        let two: &[(u64, &[LlmEvent])] = &[(10, &[text(0)]), (20, &[text(0)])];
+        assert_eq!(tpot(two, Some(usage(2, None))), Ok(0.01));
+        assert_eq!(tpot(two, None), Err(Reason::NoUsage));
+        assert_eq!(tpot(two, Some(usage(1, None))), Err(Reason::OneToken));
+        assert_eq!(tpot(&two[..1], Some(usage(9, None))), Err(Reason::OneArrival));
+        assert_eq!(tpot(&[(10, &[text(0)]), (10, &[text(0)])], Some(usage(9, None))), Err(Reason::OneArrival));
+        assert_eq!(tpot(&[(10, &[text(0)]), (20, &[text(1)])], Some(usage(9, None))), Err(Reason::SeveralChoices));
+        assert_eq!(tpot(&[], Some(usage(100, Some(100)))), Err(Reason::NoOutput));
+        // Hidden reasoning: 7 of 10 tokens were never on the wire.
+        assert_eq!(tpot(two, Some(usage(10, Some(7)))), Ok(0.005));
+        assert_eq!(tpot(two, Some(usage(10, Some(11)))), Err(Reason::OneToken));
+        // Shown in full: it counts.
+        assert_eq!(tpot(&[(10, &[THINK]), (20, &[text(0)])], Some(usage(11, Some(7)))), Ok(0.001));
+    }
+
+    #[test]
+    fn nothing_is_measured_across_a_hole() {
+        let mut t = Timeline::new(at(0));
+        t.frame(at(10), &[text(0)]);
+        t.frame(at(20), &[text(0)]);
+        t.hole();
+        t.frame(at(90), &[text(0)]);
+        t.frame(at(95), &[text(0)]);
+        t.terminator(at(100));
+        let f = t.finish(&ended(100), Some(&usage(9, None)));
+        assert_eq!((f.ttft, f.tpot), (Ok(Duration::from_millis(10)), Err(Reason::CaptureGap)));
+        assert_eq!((f.max_stall, f.duration), (Err(Reason::CaptureGap), Err(Reason::CaptureGap)));
+        assert_eq!(f.gaps, [10_000_000, 5_000_000]);
+        let mut t = Timeline::new(at(0));
+        t.hole();
+        t.frame(at(10), &[text(0)]);
+        let f = t.finish(&ended(100), None);
+        assert_eq!((f.ttft, f.ttfa, f.first_output, f.first_event), (Err(Reason::CaptureGap), Err(Reason::CaptureGap), None, None));
+        let mut t = Timeline::new(at(0));
+        t.frame(at(10), &[THINK]);
+        t.hole();
+        t.frame(at(30), &[text(0)]);
+        let f = t.finish(&ended(100), None);
+        assert_eq!((f.ttft, f.ttfa), (Ok(Duration::from_millis(10)), Err(Reason::CaptureGap)));
+    }
+}
