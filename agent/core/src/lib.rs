@@ -4,3 +4,4 @@
 #![forbid(unsafe_code)]
 
 pub mod stream;
+pub mod tcp;
