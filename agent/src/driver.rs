@@ -67,8 +67,9 @@ impl<P: Progress> Driver<P> {
     /// Call when the tap has returned: hands over what is left.
     pub fn finish(mut self) -> (PipelineStats, P) {
         self.hand_over();
-        self.progress.stats(self.pipeline.stats());
-        (self.pipeline.stats().clone(), self.progress)
+        let stats = self.pipeline.stats();
+        self.progress.stats(&stats);
+        (stats, self.progress)
     }
 
     fn hand_over(&mut self) {
@@ -99,6 +100,6 @@ impl<P: Progress> Sink for Driver<P> {
         self.ticked = Some(now);
         self.pipeline.tick(now, &mut self.finished);
         self.hand_over();
-        self.progress.stats(self.pipeline.stats());
+        self.progress.stats(&self.pipeline.stats());
     }
 }

@@ -14,4 +14,5 @@ pub mod pipeline;
 pub mod semconv;
 pub mod stats;
 pub mod stream;
+pub mod tcp;
 pub mod timeline;
