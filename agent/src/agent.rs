@@ -46,6 +46,7 @@ pub struct Builder {
     sources: Vec<Source>,
     exporters: Vec<Box<dyn Exporter>>,
     options: Options,
+    stop: StopFlag,
     snapshot_every: Duration,
 }
 
@@ -73,6 +74,12 @@ impl Builder {
         self
     }
 
+    /// A flag that others may set to stop the agent.
+    pub fn stop_flag(mut self, stop: StopFlag) -> Self {
+        self.stop = stop;
+        self
+    }
+
     /// How often exporters get a snapshot; 1 s unless said otherwise.
     pub fn snapshot_every(mut self, every: Duration) -> Self {
         self.snapshot_every = every;
@@ -85,7 +92,7 @@ impl Builder {
     /// When the system gives no thread.
     pub fn start(self) -> std::io::Result<Running> {
         let began = now();
-        let (stop, vitals) = (StopFlag::default(), Arc::new(Vitals::default()));
+        let (stop, vitals) = (self.stop, Arc::new(Vitals::default()));
         let (events, inbox) = sync_channel(QUEUE);
         let (failed, count) = (Arc::new(AtomicUsize::new(0)), self.sources.len());
         let mut taps = Vec::new();
@@ -147,7 +154,7 @@ pub struct Ended {
 impl Running {
     /// An agent to be built.
     pub fn builder() -> Builder {
-        Builder { sources: Vec::new(), exporters: Vec::new(), options: Options::default(), snapshot_every: Duration::from_secs(1) }
+        Builder { sources: Vec::new(), exporters: Vec::new(), options: Options::default(), stop: StopFlag::default(), snapshot_every: Duration::from_secs(1) }
     }
 
     /// The flag that stops the taps; [`Running::wait`] does the rest.

@@ -3,9 +3,14 @@
 pub mod agent;
 pub mod cli;
 pub mod config;
+pub mod dialects;
+pub mod doctor;
 pub mod driver;
 pub mod export;
+pub mod log;
 pub mod replay;
+pub mod run;
+pub mod sources;
 pub mod tap;
 pub mod testing;
 pub mod view;

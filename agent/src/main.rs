@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{CommandFactory as _, Parser as _};
 use tokengauge::cli::{Cli, Command};
-use tokengauge::replay;
+use tokengauge::run::{self, RunError};
+use tokengauge::{dialects, doctor, replay, sources};
 
 fn main() -> ExitCode {
     match command(Cli::parse().command) {
@@ -13,7 +14,7 @@ fn main() -> ExitCode {
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("tokengauge: {error:#}");
-            ExitCode::FAILURE
+            error.downcast_ref::<RunError>().map_or(1, RunError::exit_code).into()
         }
     }
 }
@@ -21,11 +22,17 @@ fn main() -> ExitCode {
 /// Whether all went well.
 fn command(command: Command) -> Result<bool> {
     match command {
-        Command::Replay(args) => Ok(replay::replay(&args, &mut replay::open)?),
+        Command::Replay(args) => Ok(replay::replay(&args, &mut sources::file)?),
+        Command::Run(args) => Ok(run::run(&args)?),
+        Command::Demo(_) => anyhow::bail!("this build has no demo"),
+        Command::Doctor(args) => Ok(doctor::doctor(args.json)),
+        Command::Dialects(args) => {
+            print!("{}", dialects::list(args.format));
+            Ok(true)
+        }
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "tokengauge", &mut std::io::stdout());
             Ok(true)
         }
-        _ => anyhow::bail!("not built yet"),
     }
 }

@@ -151,12 +151,3 @@ impl Progress for OnFile<'_, '_> {
 fn now() -> Instant {
     Instant::now()
 }
-
-/// Opens a capture file; `-` is standard input.
-///
-/// # Errors
-/// When it cannot be opened or is no capture.
-pub fn open(path: &Path) -> Result<Source, TapError> {
-    let source = io::Error::from(io::ErrorKind::Unsupported);
-    Err(TapError::Io { path: path.display().to_string(), source })
-}

@@ -17,7 +17,6 @@ use opentelemetry_sdk::resource::{EnvResourceDetector, TelemetryResourceDetector
 use opentelemetry_sdk::trace::{BatchSpanProcessor, SdkTracerProvider, SpanProcessor as _};
 use serde::Deserialize;
 use tokengauge_core::inference::Inference;
-use tokengauge_core::semconv;
 use tokengauge_core::stats::Snapshot;
 use tokio::runtime::Runtime;
 

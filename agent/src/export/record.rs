@@ -370,7 +370,100 @@ mod tests {
         let line = String::from_utf8(Writer::default().line(&testing::inference()).to_vec()).unwrap();
         assert!(line.ends_with("}\n") && line.matches('\n').count() == 1);
         let value: serde_json::Value = serde_json::from_str(&line).unwrap();
-        expect![[r#""#]].assert_eq(&serde_json::to_string_pretty(&value).unwrap());
+        expect![[r#"
+            {
+              "api": "openai.chat_completions",
+              "batch_ratio": 0.6666666666666666,
+              "chunks": {
+                "arrivals": 3,
+                "coalesced": 1,
+                "events": 6,
+                "generated": 4,
+                "reasoning": 0,
+                "tool_starts": 0
+              },
+              "client": {
+                "address": "10.0.1.7",
+                "port": 40007
+              },
+              "error": null,
+              "gaps": 0,
+              "operation": "chat",
+              "outcome": "completed",
+              "protocol": "http/1.1",
+              "provider": "openai",
+              "rates": {
+                "output_tokens_per_s": 100.0,
+                "total_tokens_per_s": 12.5
+              },
+              "request": {
+                "bytes": 512,
+                "id": null,
+                "model": "gpt-4o-mini",
+                "tenant": null,
+                "traceparent": null
+              },
+              "response": {
+                "bytes": 1452,
+                "content_encoding": null,
+                "finish_reasons": [
+                  "stop"
+                ],
+                "id": "chatcmpl-1",
+                "model": "gpt-4o-mini-2024-07-18",
+                "status": 200
+              },
+              "server": {
+                "address": "10.0.0.1",
+                "host": "api.openai.com",
+                "port": 8000
+              },
+              "server_timing_s": null,
+              "start_unix_nano": "1700000000501000000",
+              "stream": true,
+              "tap": "pcap",
+              "timing_s": {
+                "duration": 0.48,
+                "first_body_byte": 0.32,
+                "first_event": 0.32,
+                "first_output": 0.41,
+                "first_reasoning": null,
+                "inter_chunk": {
+                  "count": 3,
+                  "max": 0.03,
+                  "mean": 0.016666666666666666,
+                  "min": 0.0,
+                  "p50": 0.02,
+                  "p90": 0.028,
+                  "p95": 0.029,
+                  "p99": 0.0298
+                },
+                "last_generated": 0.46,
+                "max_stall": 0.03,
+                "request_sent": 0.001,
+                "response_head": 0.31,
+                "tpot": 0.01,
+                "tpot_without_reasoning": false,
+                "ttfa": 0.41,
+                "ttft": 0.41
+              },
+              "trace": {
+                "span_id": "00f067aa0ba902b7",
+                "trace_id": "4bf92f3577b34da6a3ce929d0e0e4736"
+              },
+              "undefined": {},
+              "usage": {
+                "cache_read_input_tokens": 0,
+                "cache_write_input_tokens": null,
+                "input_tokens": 9,
+                "output_tokens": 6,
+                "reasoning_output_tokens": 0,
+                "source": "provider"
+              },
+              "v": 1,
+              "vantage": "client",
+              "workload": null
+            }"#]].assert_eq(&serde_json::to_string_pretty(&value).unwrap());
     }
 
     #[test]

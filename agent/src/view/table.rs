@@ -92,7 +92,11 @@ mod tests {
         all.add(&testing::inference());
         all.add(&testing::inference());
         all.add(&testing::refused());
-        expect![[r#""#]].assert_eq(&render(&all.snapshot()));
+        expect![[r#"
+            MODEL                   PROVIDER  SEEN AT  REQ  OK  FAILED  CANCELLED  CUT/LOST  TTFT p50    p95  GAP p50     p99  TOK/S p50  WORST STALL
+            gpt-4o-mini             openai    client     1   0       1          0         0         -      -        -       -          -            -
+            gpt-4o-mini-2024-07-18  openai    client     2   2       0          0         0     410ms  410ms   30.0ms  30.0ms      100.0       30.0ms
+        "#]].assert_eq(&render(&all.snapshot()));
         assert_eq!(render(&Snapshot::default()), "no inferences\n");
     }
 

@@ -1,0 +1,264 @@
+//! `tokengauge run`: configuration to taps and exporters, signals to the end, and what it says meanwhile.
+
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher as _, Hasher as _};
+use std::io::IsTerminal as _;
+use std::time::{Duration, Instant};
+
+use tokengauge_core::inference::Inference;
+use tokengauge_core::pipeline::Options;
+
+use crate::agent::{Builder, Ended, Running, STOP_WITHIN};
+use crate::cli::RunArgs;
+use crate::config::{Config, ConfigError};
+use crate::driver::Source;
+use crate::export::jsonl::JsonLines;
+use crate::export::otlp::{Otlp, environment};
+use crate::export::ExportError;
+use crate::replay::write_stats;
+use crate::tap::{StopFlag, TapError};
+use crate::view::table::seconds;
+use crate::{log, sources};
+
+/// How often a running agent says how it is.
+const SUMMARY: Duration = Duration::from_secs(60);
+
+/// Why a run could not begin.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// The configuration is wrong.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// An exporter cannot be made from its configuration, or the statistics cannot be written.
+    #[error(transparent)]
+    Export(#[from] ExportError),
+    /// No tap could start.
+    #[error(transparent)]
+    Tap(#[from] TapError),
+    /// The log filter is wrong.
+    #[error("{0}")]
+    Log(String),
+    /// The system gives no thread or no signals.
+    #[error("cannot start: {0}")]
+    System(#[from] std::io::Error),
+}
+
+impl RunError {
+    /// The process's exit code: 2 for what the user wrote, 1 for what the system refused.
+    pub const fn exit_code(&self) -> u8 {
+        match self {
+            Self::Config(_) | Self::Log(_) | Self::Export(ExportError::Config { .. }) => 2,
+            _ => 1,
+        }
+    }
+}
+
+/// Runs until a signal, or until every tap has ended; the result is whether no tap failed.
+///
+/// # Errors
+/// When it could not begin.
+pub fn run(args: &RunArgs) -> Result<bool, RunError> {
+    let config = Config::load(args)?;
+    if args.check {
+        println!("{}", describe(&config));
+        return Ok(true);
+    }
+    let otlp = Otlp::new(&config.otlp, &environment)?;
+    log::start(config.log.as_deref(), otlp.as_ref().and_then(Otlp::own_spans).as_ref()).map_err(RunError::Log)?;
+    let stop = StopFlag::default();
+    signals(&stop)?;
+    let (mut agent, mut names) = (Running::builder().options(options()).stop_flag(stop.clone()), Vec::new());
+    for source in open(&config)? {
+        names.push(source.name.clone());
+        agent = agent.source(source);
+    }
+    let running = exporters(agent, &config, otlp, args.verbose)?.start()?;
+    eprintln!("tokengauge: {}", describe(&config));
+    let ended = narrate(&running, &stop, &names);
+    if let Some(path) = &args.stats {
+        write_stats(path, &ended.report)?;
+    }
+    eprintln!("tokengauge: {}", ended.report.sentence());
+    for what in &ended.undelivered {
+        eprintln!("tokengauge: {what}");
+    }
+    Ok(ended.report.failed_inputs == 0)
+}
+
+/// The taps that the configuration asks for and the system allows: a tap that is refused ends the run only when none is left.
+fn open(config: &Config) -> Result<Vec<Source>, TapError> {
+    let span = tracing::info_span!("open_taps");
+    let _entered = span.enter();
+    let tls = config.taps.tls.enabled.then(|| sources::tls(&config.taps.tls));
+    let (mut open, mut refused) = (Vec::new(), None);
+    for source in tls.into_iter().chain(config.taps.pcap.iter().map(sources::live)) {
+        match source {
+            Ok(source) => open.push(source),
+            Err(error) => {
+                if let Some(earlier) = refused.replace(error) {
+                    tracing::error!("{earlier}");
+                }
+            }
+        }
+    }
+    match refused {
+        Some(error) if open.is_empty() => Err(error),
+        Some(error) => {
+            tracing::error!("{error}");
+            Ok(open)
+        }
+        None => Ok(open),
+    }
+}
+
+/// Local files first: they are done at once when the end comes.
+fn exporters(mut agent: Builder, config: &Config, otlp: Option<Otlp>, verbose: bool) -> Result<Builder, ExportError> {
+    if let Some(jsonl) = &config.jsonl {
+        agent = agent.exporter(Box::new(JsonLines::open(&jsonl.path)?));
+    }
+    if verbose || std::io::stderr().is_terminal() {
+        agent = agent.on_inference(|i| eprintln!("{}", line(i)));
+    }
+    Ok(match otlp {
+        Some(otlp) => agent.exporter(Box::new(otlp)),
+        None => agent,
+    })
+}
+
+/// A random seed, so that no two agents make the same trace ids.
+fn options() -> Options {
+    Options { seed: RandomState::new().build_hasher().finish(), ..Options::default() }
+}
+
+/// What it will do, in one line. Headers are credentials and are not shown.
+pub fn describe(config: &Config) -> String {
+    let mut parts = Vec::new();
+    if config.taps.tls.enabled {
+        parts.push(match config.taps.tls.pids.as_slice() {
+            [] => "TLS libraries by eBPF".to_owned(),
+            pids => format!("TLS libraries by eBPF in {pids:?}"),
+        });
+    }
+    parts.extend(config.taps.pcap.iter().map(|p| format!("packets on {}", p.interface)));
+    let mut text = format!("watches {}", parts.join(", "));
+    if let Some(jsonl) = &config.jsonl {
+        text += &format!("; writes records to {}", jsonl.path.display());
+    }
+    match Otlp::describe(&config.otlp, &environment).as_str() {
+        "" => text += "; no OTLP export (set OTEL_EXPORTER_OTLP_ENDPOINT)",
+        otlp => text += &format!("; exports {otlp}"),
+    }
+    text
+}
+
+/// One inference in one line, for people.
+pub fn line(i: &Inference) -> String {
+    let t = &i.timing;
+    let model = i.response.model.as_ref().or(i.request.model.as_ref()).map_or("(unknown model)", |m| m.as_str());
+    let mut text = format!("{} {model} {}", i.provider, i.outcome.as_str());
+    if let Some(error) = &i.error {
+        text += &format!(" ({})", error.kind);
+    }
+    match t.ttft {
+        Ok(ttft) => text += &format!(", first token {}", seconds(Some(ttft.as_secs_f64()))),
+        Err(reason) if i.stream => text += &format!(", no first token: {}", reason.as_str()),
+        Err(_) => {}
+    }
+    if let Some(speed) = t.output_tokens_per_s() {
+        text += &format!(", {speed:.1} tokens/s");
+    }
+    if let Ok(stall) = t.max_stall {
+        text += &format!(", longest stall {}", seconds(Some(stall.as_secs_f64())));
+    }
+    if let Ok(duration) = t.duration {
+        text += &format!(", {} in all", seconds(Some(duration.as_secs_f64())));
+    }
+    if let Some(tokens) = i.usage.and_then(|u| u.output) {
+        text += &format!(", {tokens} tokens");
+    }
+    text += &format!(" [{} {}", i.tap.as_str(), i.vantage.as_str());
+    if let Some(process) = &i.process {
+        text += &format!(" {} {}", process.command, process.pid);
+    }
+    text + "]"
+}
+
+/// Says when every tap is at work and how things are, until the end.
+fn narrate(running: &Running, stop: &StopFlag, names: &[String]) -> Ended {
+    let (mut tapping, mut said, mut stopped) = (false, now(), None);
+    loop {
+        if let Some(ended) = running.wait(Duration::from_millis(50)) {
+            return ended;
+        }
+        let (failed, all) = running.failed_taps();
+        if !tapping && running.ready() && failed < all {
+            tapping = true;
+            eprintln!("tokengauge: tapping {}", names.join(", "));
+        }
+        let time = now();
+        if time.duration_since(said) >= SUMMARY {
+            said = time;
+            eprintln!("tokengauge: {}", running.ended(Vec::new()).report.sentence());
+        }
+        if stop.is_set() && time.duration_since(*stopped.get_or_insert(time)) > STOP_WITHIN {
+            return running.ended(vec!["the deadline passed before everything was delivered".to_owned()]);
+        }
+    }
+}
+
+/// SIGTERM and SIGINT set the flag; a second one ends the process at once, with the code that a shell would give it.
+fn signals(stop: &StopFlag) -> std::io::Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let (mut terminate, mut interrupt) = {
+        let _entered = runtime.enter();
+        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?)
+    };
+    let stop = stop.clone();
+    std::thread::Builder::new().name("signals".into()).spawn(move || {
+        runtime.block_on(async {
+            loop {
+                let number = tokio::select! {
+                    _ = terminate.recv() => SignalKind::terminate(),
+                    _ = interrupt.recv() => SignalKind::interrupt(),
+                };
+                if stop.is_set() {
+                    std::process::exit(128 + number.as_raw_value());
+                }
+                eprintln!("tokengauge: stopping");
+                stop.stop();
+            }
+        });
+    })?;
+    Ok(())
+}
+
+#[expect(clippy::disallowed_methods, reason = "deadlines and summaries of the agent itself")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+
+    #[test]
+    fn an_inference_in_one_line() {
+        assert_eq!(
+            line(&testing::inference()),
+            "openai gpt-4o-mini-2024-07-18 completed, first token 410ms, 100.0 tokens/s, longest stall 30.0ms, 480ms in all, 6 tokens [pcap client]"
+        );
+        assert_eq!(
+            line(&testing::refused()),
+            "openai gpt-4o-mini failed (rate_limit_exceeded), no first token: http_error, 330ms in all [pcap client]"
+        );
+    }
+
+    #[test]
+    fn what_the_user_wrote_is_2() {
+        assert_eq!(RunError::Log(String::new()).exit_code(), 2);
+        assert_eq!(RunError::Tap(TapError::Bpf { what: String::new() }).exit_code(), 1);
+    }
+}

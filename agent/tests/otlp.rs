@@ -1,0 +1,405 @@
+//! What an OTLP receiver gets: real gRPC and HTTP servers, an exporter in a process of its own with the environment of the test.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::Command;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_server::{MetricsService, MetricsServiceServer};
+use opentelemetry_proto::tonic::collector::metrics::v1::{ExportMetricsServiceRequest, ExportMetricsServiceResponse};
+use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{TraceService, TraceServiceServer};
+use opentelemetry_proto::tonic::collector::trace::v1::{ExportTraceServiceRequest, ExportTraceServiceResponse};
+use opentelemetry_proto::tonic::common::v1::{KeyValue, any_value::Value};
+use opentelemetry_proto::tonic::metrics::v1::metric::Data;
+use opentelemetry_proto::tonic::metrics::v1::{AggregationTemporality, HistogramDataPoint, Metric, number_data_point};
+use opentelemetry_proto::tonic::trace::v1::{Span, span::SpanKind, status::StatusCode};
+use prost::Message as _;
+use tokengauge::agent::Running;
+use tokengauge::export::Exporter as _;
+use tokengauge::export::otlp::{Config, Otlp, environment};
+use tokengauge::{testing, vitals::Vitals};
+use tokengauge_core::inference::{Inference, TraceParent, Vantage};
+use tokengauge_core::pipeline::PipelineStats;
+use tokengauge_core::semconv;
+use tokengauge_core::stats::Snapshot;
+
+/// One request as a receiver got it.
+enum Got {
+    Metrics(BTreeMap<String, String>, ExportMetricsServiceRequest),
+    Traces(BTreeMap<String, String>, ExportTraceServiceRequest),
+}
+
+// ------------------------------------------------------------------------------------------------------------ the exporting side
+
+/// What is exported in every test: a stream with a parent, a refusal, and the first one again as its server saw it.
+fn inferences() -> [Inference; 3] {
+    let mut first = testing::inference();
+    first.request.traceparent = Some(TraceParent { trace_id: first.trace.trace_id, span_id: 0xb7ad_6b71_6920_3331, flags: 1 });
+    first.trace.parent = Some(0xb7ad_6b71_6920_3331);
+    let mut server = first.clone();
+    server.vantage = Vantage::Server;
+    server.trace.span_id = 0x55;
+    [first, testing::refused(), server]
+}
+
+#[test]
+#[ignore = "started by the other tests, with an environment"]
+fn child() {
+    let mut otlp = Otlp::new(&Config::default(), &environment).unwrap().unwrap();
+    inferences().iter().for_each(|i| otlp.inference(i));
+    let (vitals, mut snapshot) = (Vitals::default(), Snapshot::default());
+    let slot = vitals.register(Box::new(Vec::new));
+    let mut stats = PipelineStats { in_flight: 3, ..PipelineStats::default() };
+    stats.anomalies.count(tokengauge_core::anomaly::Anomaly::BadJson);
+    vitals.publish(slot, &stats);
+    vitals.fill(&mut snapshot);
+    otlp.snapshot(&snapshot);
+    otlp.shutdown(Duration::from_secs(4)).unwrap();
+}
+
+/// Exports to `address` from a process of its own.
+fn export(address: SocketAddr, environment: &[(&str, &str)]) {
+    let status = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "child", "--ignored", "--nocapture"])
+        .env("OTEL_EXPORTER_OTLP_ENDPOINT", format!("http://{address}"))
+        .envs(environment.iter().copied())
+        .status()
+        .unwrap();
+    assert!(status.success());
+}
+
+// ----------------------------------------------------------------------------------------------------------- the receiving side
+
+struct Grpc(std::sync::Mutex<Sender<Got>>);
+
+fn metadata<T>(request: &tonic::Request<T>) -> BTreeMap<String, String> {
+    let headers = request.metadata().clone().into_headers();
+    headers.iter().map(|(k, v)| (k.to_string(), v.to_str().unwrap_or_default().to_owned())).collect()
+}
+
+#[tonic::async_trait]
+impl MetricsService for Grpc {
+    async fn export(
+        &self,
+        request: tonic::Request<ExportMetricsServiceRequest>,
+    ) -> Result<tonic::Response<ExportMetricsServiceResponse>, tonic::Status> {
+        self.0.lock().unwrap().send(Got::Metrics(metadata(&request), request.into_inner())).unwrap();
+        Ok(tonic::Response::new(ExportMetricsServiceResponse::default()))
+    }
+}
+
+#[tonic::async_trait]
+impl TraceService for Grpc {
+    async fn export(
+        &self,
+        request: tonic::Request<ExportTraceServiceRequest>,
+    ) -> Result<tonic::Response<ExportTraceServiceResponse>, tonic::Status> {
+        self.0.lock().unwrap().send(Got::Traces(metadata(&request), request.into_inner())).unwrap();
+        Ok(tonic::Response::new(ExportTraceServiceResponse::default()))
+    }
+}
+
+fn grpc_receiver() -> (SocketAddr, Receiver<Got>) {
+    let (sender, got) = channel();
+    let (address, bound) = channel();
+    std::thread::spawn(move || {
+        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+            address.send(listener.local_addr().unwrap()).unwrap();
+            let gzip = tonic::codec::CompressionEncoding::Gzip;
+            tonic::transport::Server::builder()
+                .add_service(MetricsServiceServer::new(Grpc(sender.clone().into())).accept_compressed(gzip))
+                .add_service(TraceServiceServer::new(Grpc(sender.into())).accept_compressed(gzip))
+                .serve_with_incoming(tonic::transport::server::TcpIncoming::from(listener))
+                .await
+                .unwrap();
+        });
+    });
+    (bound.recv().unwrap(), got)
+}
+
+fn http_receiver() -> (SocketAddr, Receiver<Got>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (address, (sender, got)) = (listener.local_addr().unwrap(), channel());
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let sender = sender.clone();
+            std::thread::spawn(move || serve(stream.unwrap(), &sender));
+        }
+    });
+    (address, got)
+}
+
+fn serve(stream: TcpStream, sender: &Sender<Got>) -> Option<()> {
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    loop {
+        let mut line = String::new();
+        if reader.read_line(&mut line).ok()? == 0 {
+            return None;
+        }
+        let path = line.split(' ').nth(1)?.to_owned();
+        let mut headers = BTreeMap::new();
+        loop {
+            let mut line = String::new();
+            reader.read_line(&mut line).ok()?;
+            let Some((name, value)) = line.trim().split_once(':') else { break };
+            headers.insert(name.to_lowercase(), value.trim().to_owned());
+        }
+        let mut body = vec![0; headers["content-length"].parse().unwrap()];
+        reader.read_exact(&mut body).ok()?;
+        if headers.get("content-encoding").map(String::as_str) == Some("gzip") {
+            let mut plain = Vec::new();
+            flate2::read::GzDecoder::new(body.as_slice()).read_to_end(&mut plain).unwrap();
+            body = plain;
+        }
+        let got = match path.as_str() {
+            "/v1/metrics" => Got::Metrics(headers, ExportMetricsServiceRequest::decode(body.as_slice()).unwrap()),
+            "/v1/traces" => Got::Traces(headers, ExportTraceServiceRequest::decode(body.as_slice()).unwrap()),
+            other => panic!("{other}"),
+        };
+        sender.send(got).unwrap();
+        let answer = "HTTP/1.1 200 OK\r\ncontent-type: application/x-protobuf\r\ncontent-length: 0\r\n\r\n";
+        (&stream).write_all(answer.as_bytes()).ok()?;
+    }
+}
+
+/// Everything that a receiver got, put together.
+#[derive(Default)]
+struct All {
+    headers: Vec<BTreeMap<String, String>>,
+    resources: Vec<BTreeMap<String, String>>,
+    metrics: BTreeMap<String, Metric>,
+    spans: Vec<Span>,
+    scopes: Vec<(String, String)>,
+}
+
+impl All {
+    fn of(got: &Receiver<Got>) -> Self {
+        let mut all = Self::default();
+        while let Ok(got) = got.try_recv() {
+            match got {
+                Got::Metrics(headers, request) => {
+                    all.headers.push(headers);
+                    for resource in request.resource_metrics {
+                        all.resources.push(table(&resource.resource.unwrap().attributes));
+                        for scope in resource.scope_metrics {
+                            all.scopes.push((scope.scope.unwrap().name, scope.schema_url));
+                            all.metrics.extend(scope.metrics.into_iter().map(|m| (m.name.clone(), m)));
+                        }
+                    }
+                }
+                Got::Traces(headers, request) => {
+                    all.headers.push(headers);
+                    for resource in request.resource_spans {
+                        all.resources.push(table(&resource.resource.unwrap().attributes));
+                        all.spans.extend(resource.scope_spans.into_iter().flat_map(|s| s.spans));
+                    }
+                }
+            }
+        }
+        all
+    }
+
+    fn histogram(&self, name: &str) -> &[HistogramDataPoint] {
+        match self.metrics.get(name).and_then(|m| m.data.as_ref()) {
+            Some(Data::Histogram(h)) => {
+                assert_eq!(h.aggregation_temporality, AggregationTemporality::Cumulative as i32, "{name}");
+                &h.data_points
+            }
+            _ => &[],
+        }
+    }
+
+    /// The sum of a counter's points that have all of these attributes; `None` without such a point.
+    fn sum(&self, name: &str, with: &[(&str, &str)]) -> Option<i64> {
+        let Some(Data::Sum(sum)) = self.metrics.get(name).and_then(|m| m.data.as_ref()) else { return None };
+        assert_eq!(sum.aggregation_temporality, AggregationTemporality::Cumulative as i32, "{name}");
+        let points = sum.data_points.iter().filter(|p| {
+            let attributes = table(&p.attributes);
+            with.iter().all(|(k, v)| attributes.get(*k).map(String::as_str) == Some(*v))
+        });
+        points
+            .map(|p| match p.value {
+                Some(number_data_point::Value::AsInt(n)) => n,
+                _ => panic!("{name} is no integer"),
+            })
+            .reduce(|a, b| a + b)
+    }
+}
+
+fn table(attributes: &[KeyValue]) -> BTreeMap<String, String> {
+    let text = |value: &Value| match value {
+        Value::StringValue(s) => s.clone(),
+        Value::IntValue(n) => n.to_string(),
+        Value::DoubleValue(x) => x.to_string(),
+        Value::BoolValue(b) => b.to_string(),
+        other => format!("{other:?}"),
+    };
+    attributes.iter().map(|a| (a.key.clone(), a.value.as_ref().and_then(|v| v.value.as_ref()).map_or_else(String::new, text))).collect()
+}
+
+// ------------------------------------------------------------------------------------------------------------------- the tests
+
+fn check(all: &All) {
+    for m in semconv::metric::ALL {
+        let Some(got) = all.metrics.get(m.name) else {
+            // Instruments without a value are not sent.
+            let silent = ["tokengauge.capture.packets", "tokengauge.capture.records", "tokengauge.capture.attaches", "tokengauge.capture.other"];
+            assert!(silent.contains(&m.name), "{} is missing", m.name);
+            continue;
+        };
+        assert_eq!((got.unit.as_str(), got.description.as_str()), (m.unit, m.doc), "{}", m.name);
+        for point in all.histogram(m.name) {
+            assert_eq!(point.explicit_bounds, m.buckets, "{}", m.name);
+        }
+    }
+    assert!(all.metrics.keys().all(|name| semconv::metric::ALL.iter().any(|m| m.name == name)));
+    assert!(all.scopes.iter().all(|(name, schema)| name == "tokengauge" && schema == semconv::SCHEMA_URL));
+
+    // Prescribed attributes, and error.type on the durations only.
+    let durations = all.histogram("gen_ai.client.operation.duration");
+    assert_eq!(durations.len(), 2);
+    let failed = durations.iter().map(|p| table(&p.attributes)).find(|a| a.contains_key("error.type")).unwrap();
+    assert_eq!(failed["error.type"], "rate_limit_exceeded");
+    let chunk = &all.histogram("gen_ai.client.operation.time_to_first_chunk")[0];
+    assert_eq!((chunk.count, chunk.sum), (1, Some(0.32)));
+    assert_eq!(
+        table(&chunk.attributes).into_iter().collect::<Vec<_>>(),
+        [
+            ("gen_ai.operation.name", "chat"),
+            ("gen_ai.provider.name", "openai"),
+            ("gen_ai.request.model", "gpt-4o-mini"),
+            ("gen_ai.response.model", "gpt-4o-mini-2024-07-18"),
+            ("server.address", "api.openai.com"),
+            ("server.port", "8000"),
+        ]
+        .map(|(k, v)| (k.to_owned(), v.to_owned()))
+    );
+    // One observation per chunk after the first, coalesced ones as zero; our own gaps are between arrivals.
+    let per_chunk = &all.histogram("gen_ai.client.operation.time_per_output_chunk")[0];
+    assert_eq!((per_chunk.count, per_chunk.sum, per_chunk.min), (3, Some(0.05), Some(0.0)));
+    let own = all.histogram("tokengauge.inter_chunk_gap");
+    assert_eq!(own.iter().map(|p| p.count).collect::<Vec<_>>(), [2, 2]);
+    let usage: BTreeMap<_, _> =
+        all.histogram("gen_ai.client.token.usage").iter().map(|p| (table(&p.attributes)["gen_ai.token.type"].clone(), p.sum)).collect();
+    assert_eq!(usage, BTreeMap::from([("input".to_owned(), Some(9.0)), ("output".to_owned(), Some(6.0))]));
+    // Seen from both sides: two series of ours, and the conventions' server metrics only from the server's side.
+    let ttft = all.histogram("tokengauge.time_to_first_token");
+    let mut vantages: Vec<_> = ttft.iter().map(|p| (table(&p.attributes)["tokengauge.vantage"].clone(), p.count)).collect();
+    vantages.sort();
+    assert_eq!(vantages, [("client".to_owned(), 1), ("server".to_owned(), 1)]);
+    let server = &all.histogram("gen_ai.server.time_per_output_token")[0];
+    assert_eq!(server.count, 1);
+    assert!((server.sum.unwrap() - (0.48 - 0.41) / 5.0).abs() < 1e-12, "{:?}", server.sum);
+    assert_eq!(all.histogram("gen_ai.server.request.duration").len(), 1);
+
+    // Outcomes, with zeros from the first moment.
+    let requests = |vantage: &str, outcome: &str| all.sum("tokengauge.requests", &[("tokengauge.vantage", vantage), ("tokengauge.outcome", outcome)]);
+    assert_eq!((requests("client", "completed"), requests("client", "failed"), requests("server", "completed")), (Some(1), Some(1), Some(1)));
+    assert_eq!((requests("client", "cancelled"), requests("server", "lost")), (Some(0), Some(0)));
+    assert_eq!(all.sum("tokengauge.requests", &[("tokengauge.reason", "http_error"), ("tokengauge.outcome", "failed")]), Some(1));
+    assert_eq!(all.sum("tokengauge.output_tokens", &[("tokengauge.vantage", "client")]), Some(6));
+    assert_eq!(all.sum("tokengauge.in_flight", &[]), Some(3));
+    assert_eq!(all.sum("tokengauge.anomalies", &[("tokengauge.anomaly", "bad_json")]), Some(1));
+    assert_eq!(all.sum("tokengauge.anomalies", &[("tokengauge.anomaly", "bad_head")]), Some(0));
+    assert_eq!(all.sum("tokengauge.capture.gaps", &[("tokengauge.reason", "ring_full")]), Some(0));
+
+    // Spans have the wire's times and ids.
+    assert_eq!(all.spans.len(), 3);
+    let span = |id: u64| all.spans.iter().find(|s| s.span_id == id.to_be_bytes()).unwrap();
+    let client = span(0x00f0_67aa_0ba9_02b7);
+    assert_eq!(client.trace_id, 0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736_u128.to_be_bytes());
+    assert_eq!(client.parent_span_id, 0xb7ad_6b71_6920_3331_u64.to_be_bytes());
+    assert_eq!((client.start_time_unix_nano, client.end_time_unix_nano), (testing::START, testing::START + 480_000_000));
+    assert_eq!((client.name.as_str(), client.kind), ("chat gpt-4o-mini", SpanKind::Client as i32));
+    assert_eq!((client.events[0].name.as_str(), client.events[0].time_unix_nano), ("tokengauge.first_token", testing::START + 410_000_000));
+    let attributes = table(&client.attributes);
+    for (key, value) in [
+        ("gen_ai.request.stream", "true"),
+        ("gen_ai.request.max_tokens", "100"),
+        ("gen_ai.response.time_to_first_chunk", "0.32"),
+        ("gen_ai.usage.output_tokens", "6"),
+        ("gen_ai.usage.cache_read.input_tokens", "0"),
+        ("openai.api.type", "chat_completions"),
+        ("tokengauge.time_to_first_token", "0.41"),
+        ("tokengauge.outcome", "completed"),
+        ("http.response.status_code", "200"),
+    ] {
+        assert_eq!(attributes.get(key).map(String::as_str), Some(value), "{key}");
+    }
+    assert!(!attributes.contains_key("error.type") && !attributes.contains_key("gen_ai.usage.cache_creation.input_tokens"));
+    let refused = span(3);
+    assert_eq!(refused.status.as_ref().unwrap().code, StatusCode::Error as i32);
+    assert!(refused.parent_span_id.is_empty());
+    assert_eq!(span(0x55).kind, SpanKind::Server as i32);
+}
+
+fn check_environment(all: &All) {
+    assert!(all.headers.iter().all(|h| h["x-tenant"] == "blue" && h["authorization"] == "Bearer abc"), "{:?}", all.headers);
+    for resource in &all.resources {
+        assert_eq!((resource["service.name"].as_str(), resource["deployment.environment.name"].as_str()), ("my-agent", "test"));
+        assert_eq!(resource["service.version"], env!("CARGO_PKG_VERSION"));
+        assert!(!resource["service.instance.id"].is_empty());
+    }
+}
+
+const ENVIRONMENT: [(&str, &str); 4] = [
+    ("OTEL_EXPORTER_OTLP_HEADERS", "x-tenant=blue,authorization=Bearer%20abc"),
+    ("OTEL_SERVICE_NAME", "my-agent"),
+    ("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test,service.name=ignored"),
+    ("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip"),
+];
+
+#[test]
+fn grpc() {
+    let (address, got) = grpc_receiver();
+    export(address, &[&ENVIRONMENT[..], &[("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")]].concat());
+    let all = All::of(&got);
+    check(&all);
+    check_environment(&all);
+}
+
+#[test]
+fn http() {
+    let (address, got) = http_receiver();
+    export(address, &ENVIRONMENT);
+    let all = All::of(&got);
+    check(&all);
+    check_environment(&all);
+    assert!(all.headers.iter().all(|h| h["content-encoding"] == "gzip" && h["content-type"] == "application/x-protobuf"));
+}
+
+#[test]
+fn one_signal_may_be_switched_off() {
+    let (address, got) = http_receiver();
+    export(address, &[("OTEL_METRICS_EXPORTER", "none")]);
+    let all = All::of(&got);
+    assert!(all.metrics.is_empty() && all.spans.len() == 3);
+    assert_eq!(all.resources[0]["service.name"], "tokengauge");
+}
+
+/// A receiver that takes the connection and never answers, by each transport.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "a test of time itself")]
+fn a_hanging_receiver_does_not_delay_the_end() {
+    for protocol in ["grpc", "http/protobuf"] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || listener.incoming().collect::<Vec<_>>());
+        let config = Config {
+            endpoint: Some(format!("http://{address}")),
+            endpoint_wins: true,
+            protocol: serde_norway::from_str(protocol).unwrap(),
+            ..Config::default()
+        };
+        let mut otlp = Otlp::new(&config, &|_| None).unwrap().unwrap();
+        inferences().iter().for_each(|i| otlp.inference(i));
+        let running = Running::builder().exporter(Box::new(otlp)).start().unwrap();
+        let began = std::time::Instant::now();
+        let ended = running.stop();
+        assert!(began.elapsed() < Duration::from_secs(5), "{protocol}: {:?}", began.elapsed());
+        assert!(!ended.undelivered.is_empty(), "{protocol}");
+    }
+}
