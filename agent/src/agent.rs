@@ -154,7 +154,13 @@ pub struct Ended {
 impl Running {
     /// An agent to be built.
     pub fn builder() -> Builder {
-        Builder { sources: Vec::new(), exporters: Vec::new(), options: Options::default(), stop: StopFlag::default(), snapshot_every: Duration::from_secs(1) }
+        Builder {
+            sources: Vec::new(),
+            exporters: Vec::new(),
+            options: Options::default(),
+            stop: StopFlag::default(),
+            snapshot_every: Duration::from_secs(1),
+        }
     }
 
     /// The flag that stops the taps; [`Running::wait`] does the rest.
@@ -452,8 +458,7 @@ mod tests {
 
     #[test]
     fn neither_a_deaf_tap_nor_a_hanging_exporter_delays_the_stop() {
-        let running =
-            Running::builder().source(Source::new("deaf", Box::new(Deaf))).exporter(Box::new(Slow)).start().unwrap();
+        let running = Running::builder().source(Source::new("deaf", Box::new(Deaf))).exporter(Box::new(Slow)).start().unwrap();
         let began = now();
         let ended = running.stop();
         assert!(began.elapsed() < Duration::from_secs(5));

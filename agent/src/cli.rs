@@ -17,21 +17,22 @@ const AFTER: &str = "Exit codes:
 
 Start with `tokengauge demo`, then `sudo tokengauge run`.";
 
-const AFTER_RUN: &str = "Without configuration it taps every TLS library that it knows, by eBPF, and says what it sees on standard error.
-It ends cleanly on SIGTERM or SIGINT: open inferences are written as `truncated`, exporters flush, within 5 seconds. A second
-signal ends it at once.
+const AFTER_RUN: &str = "Without configuration it taps every TLS library that it knows, by eBPF, and says on standard error what it sees. \
+SIGTERM or SIGINT end it cleanly within 5 seconds: open inferences are written as `truncated`, exporters flush. A second signal \
+ends it at once.
 
 OTLP is exported when one of these says so:
-  OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_EXPORTER_OTLP_METRICS_ENDPOINT, OTEL_EXPORTER_OTLP_TRACES_ENDPOINT
-  OTEL_METRICS_EXPORTER=otlp, OTEL_TRACES_EXPORTER=otlp   (`none` switches a signal off)
+  OTEL_EXPORTER_OTLP_ENDPOINT, also _METRICS_ENDPOINT and _TRACES_ENDPOINT
+  OTEL_METRICS_EXPORTER=otlp, OTEL_TRACES_EXPORTER=otlp (`none` switches a signal off)
   --otlp-endpoint, or `otlp: {endpoint: …}` in the configuration file
-The other OTEL_* variables hold: OTEL_EXPORTER_OTLP_{PROTOCOL,HEADERS,TIMEOUT,COMPRESSION,CERTIFICATE,CLIENT_KEY,
-CLIENT_CERTIFICATE,INSECURE}, each also per signal; OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES, OTEL_METRIC_EXPORT_INTERVAL,
-OTEL_BSP_*, OTEL_SDK_DISABLED. Without a protocol, port 4317 means gRPC and everything else http/protobuf.
+Without a protocol, port 4317 means gRPC and everything else http/protobuf. These hold as well:
+  OTEL_EXPORTER_OTLP_PROTOCOL, _HEADERS, _TIMEOUT, _COMPRESSION, _CERTIFICATE, _CLIENT_CERTIFICATE,
+  _CLIENT_KEY, each also for one signal; OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES,
+  OTEL_METRIC_EXPORT_INTERVAL, OTEL_TRACES_SAMPLER, OTEL_BSP_*, OTEL_SDK_DISABLED
 
 Exit codes:
-  0  stopped by a signal, everything flushed or the deadline passed
-  1  a tap could not start or failed
+  0  stopped by a signal
+  1  a tap could not start or failed, or a file could not be written
   2  wrong usage or configuration
   130, 143  a second SIGINT or SIGTERM";
 
@@ -67,7 +68,9 @@ pub enum Command {
 
 /// `replay`.
 #[derive(Args, Debug)]
-#[command(after_help = "Exit codes:\n  0  every file was read to its end\n  1  a file could not be read or is cut short; what was read is printed\n  2  wrong usage")]
+#[command(
+    after_help = "Exit codes:\n  0  every file was read to its end\n  1  a file could not be read or is cut short; what was read is printed\n  2  wrong usage"
+)]
 pub struct ReplayArgs {
     /// Capture files, read one after the other; `-` is standard input.
     #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -137,7 +140,9 @@ pub struct DemoArgs {
 
 /// `doctor`.
 #[derive(Args, Debug)]
-#[command(after_help = "Exit codes:\n  0  an event of the agent's own process was received: tapping works here\n  1  it was not; the output says why")]
+#[command(
+    after_help = "Exit codes:\n  0  an event of the agent's own process was received: tapping works here\n  1  it was not; the output says why"
+)]
 pub struct DoctorArgs {
     /// Prints JSON.
     #[arg(long)]
@@ -182,7 +187,9 @@ mod tests {
 
     #[test]
     fn usage_errors_are_2() {
-        for bad in [&["tokengauge", "replay"][..], &["tokengauge", "replay", "x", "--format", "xml"], &["tokengauge", "run", "--filter", "tcp"]] {
+        for bad in
+            [&["tokengauge", "replay"][..], &["tokengauge", "replay", "x", "--format", "xml"], &["tokengauge", "run", "--filter", "tcp"]]
+        {
             assert_eq!(Cli::try_parse_from(bad).unwrap_err().exit_code(), 2, "{bad:?}");
         }
     }

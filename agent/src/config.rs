@@ -135,7 +135,7 @@ impl Config {
     /// # Errors
     /// When the file cannot be read, or something in it is wrong.
     pub fn load(args: &RunArgs) -> Result<Self, ConfigError> {
-        let (mut config, origin) = match &args.config {
+        let (mut config, origin) = match args.config.as_ref().filter(|p| !p.as_os_str().is_empty()) {
             Some(path) => (Self::read(path)?, path.display().to_string()),
             None => (Self::default(), "command line".to_owned()),
         };
@@ -183,14 +183,15 @@ impl Config {
             };
             self.taps.pcap = args.interfaces.iter().map(pcap).collect();
         }
-        if let Some(path) = &args.jsonl {
+        // A variable that is set to nothing is not set, as with OTEL_*.
+        if let Some(path) = args.jsonl.as_ref().filter(|p| !p.as_os_str().is_empty()) {
             self.jsonl = Some(Jsonl { path: path.clone() });
         }
-        if let Some(endpoint) = &args.otlp_endpoint {
+        if let Some(endpoint) = args.otlp_endpoint.as_ref().filter(|e| !e.is_empty()) {
             self.otlp.endpoint = Some(endpoint.clone());
             self.otlp.endpoint_wins = true;
         }
-        if let Some(log) = &args.log {
+        if let Some(log) = args.log.as_ref().filter(|l| !l.is_empty()) {
             self.log = Some(log.clone());
         }
     }
@@ -297,7 +298,10 @@ log: tokengauge=debug
     #[test]
     fn errors_say_where_and_what() {
         for (text, want) in [
-            ("taps:\n  tls:\n    enabld: true\n", "x.yaml:3:5: taps.tls: unknown field `enabld`, expected one of `enabled`, `pids`, `include`, `exclude`, `ring_mib` (did you mean `enabled`?)"),
+            (
+                "taps:\n  tls:\n    enabld: true\n",
+                "x.yaml:3:5: taps.tls: unknown field `enabld`, expected one of `enabled`, `pids`, `include`, `exclude`, `ring_mib` (did you mean `enabled`?)",
+            ),
             ("tap: {}\n", "x.yaml:1:1: unknown field `tap`, expected one of `taps`, `otlp`, `jsonl`, `log` (did you mean `taps`?)"),
             ("taps:\n  tls: {ring_mib: big}\n", "x.yaml:2:19: taps.tls.ring_mib: invalid type: string \"big\", expected u32"),
             ("taps: {tls: {include: ['(']}}\n", "x.yaml: taps.tls.include[0]: `(` is no regular expression: error: unclosed group"),

@@ -56,14 +56,24 @@ fn text(f: &Findings) -> String {
     let list = |names: &[&str]| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
     let mut out = format!("tokengauge    {}\n", f.version);
     out += &format!("kernel        {} ({})\n", f.kernel, f.architecture);
-    out += &format!("capabilities  {}\n", if f.missing_capabilities.is_empty() { "all that are needed".into() } else { list(&f.capabilities) });
+    out += &format!(
+        "capabilities  {}\n",
+        if f.missing_capabilities.is_empty() { "all that are needed".into() } else { list(&f.capabilities) }
+    );
     if !f.missing_capabilities.is_empty() {
-        out += &format!("  missing     {}: run it as root, or grant them by setcap or the container's security context\n", list(&f.missing_capabilities));
+        out += &format!(
+            "  missing     {}: run it as root, or grant them by setcap or the container's security context\n",
+            list(&f.missing_capabilities)
+        );
     }
     out += &format!("BTF           {}\n", if f.btf { "/sys/kernel/btf/vmlinux" } else { "none: socket addresses cannot be told" });
     let libraries: Vec<&str> = f.self_test.libraries.iter().map(String::as_str).collect();
     out += &format!("libraries     {}\n", list(&libraries));
-    out += &format!("self-test     {}: {}\n", if f.self_test.received { "an event was received" } else { "no event was received" }, f.self_test.detail);
+    out += &format!(
+        "self-test     {}: {}\n",
+        if f.self_test.received { "an event was received" } else { "no event was received" },
+        f.self_test.detail
+    );
     out
 }
 
@@ -73,12 +83,47 @@ fn read(path: &str) -> String {
 
 /// Names by bit, from `linux/capability.h`.
 const CAPABILITIES: [&str; 41] = [
-    "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_DAC_READ_SEARCH", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_SETGID", "CAP_SETUID",
-    "CAP_SETPCAP", "CAP_LINUX_IMMUTABLE", "CAP_NET_BIND_SERVICE", "CAP_NET_BROADCAST", "CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_IPC_LOCK",
-    "CAP_IPC_OWNER", "CAP_SYS_MODULE", "CAP_SYS_RAWIO", "CAP_SYS_CHROOT", "CAP_SYS_PTRACE", "CAP_SYS_PACCT", "CAP_SYS_ADMIN",
-    "CAP_SYS_BOOT", "CAP_SYS_NICE", "CAP_SYS_RESOURCE", "CAP_SYS_TIME", "CAP_SYS_TTY_CONFIG", "CAP_MKNOD", "CAP_LEASE",
-    "CAP_AUDIT_WRITE", "CAP_AUDIT_CONTROL", "CAP_SETFCAP", "CAP_MAC_OVERRIDE", "CAP_MAC_ADMIN", "CAP_SYSLOG", "CAP_WAKE_ALARM",
-    "CAP_BLOCK_SUSPEND", "CAP_AUDIT_READ", "CAP_PERFMON", "CAP_BPF", "CAP_CHECKPOINT_RESTORE",
+    "CAP_CHOWN",
+    "CAP_DAC_OVERRIDE",
+    "CAP_DAC_READ_SEARCH",
+    "CAP_FOWNER",
+    "CAP_FSETID",
+    "CAP_KILL",
+    "CAP_SETGID",
+    "CAP_SETUID",
+    "CAP_SETPCAP",
+    "CAP_LINUX_IMMUTABLE",
+    "CAP_NET_BIND_SERVICE",
+    "CAP_NET_BROADCAST",
+    "CAP_NET_ADMIN",
+    "CAP_NET_RAW",
+    "CAP_IPC_LOCK",
+    "CAP_IPC_OWNER",
+    "CAP_SYS_MODULE",
+    "CAP_SYS_RAWIO",
+    "CAP_SYS_CHROOT",
+    "CAP_SYS_PTRACE",
+    "CAP_SYS_PACCT",
+    "CAP_SYS_ADMIN",
+    "CAP_SYS_BOOT",
+    "CAP_SYS_NICE",
+    "CAP_SYS_RESOURCE",
+    "CAP_SYS_TIME",
+    "CAP_SYS_TTY_CONFIG",
+    "CAP_MKNOD",
+    "CAP_LEASE",
+    "CAP_AUDIT_WRITE",
+    "CAP_AUDIT_CONTROL",
+    "CAP_SETFCAP",
+    "CAP_MAC_OVERRIDE",
+    "CAP_MAC_ADMIN",
+    "CAP_SYSLOG",
+    "CAP_WAKE_ALARM",
+    "CAP_BLOCK_SUSPEND",
+    "CAP_AUDIT_READ",
+    "CAP_PERFMON",
+    "CAP_BPF",
+    "CAP_CHECKPOINT_RESTORE",
 ];
 
 /// The effective capabilities in the text of `/proc/self/status`.

@@ -80,7 +80,9 @@ impl<P: Progress> Driver<P> {
 impl<P: Progress> Sink for Driver<P> {
     fn event(&mut self, event: StreamEvent<'_>) -> Verdict {
         let at = match &event {
-            StreamEvent::Open { at, .. } | StreamEvent::Data { at, .. } | StreamEvent::Gap { at, .. } | StreamEvent::Close { at, .. } => Some(*at),
+            StreamEvent::Open { at, .. } | StreamEvent::Data { at, .. } | StreamEvent::Gap { at, .. } | StreamEvent::Close { at, .. } => {
+                Some(*at)
+            }
             StreamEvent::Identified { .. } => None,
         };
         let verdict = self.pipeline.push(event, &mut self.finished);

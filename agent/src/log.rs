@@ -19,7 +19,8 @@ const DEFAULT: &str = "info,h2=warn,hyper=warn,hyper_util=warn,reqwest=warn,toni
 /// When the filter cannot be read.
 pub fn start(filter: Option<&str>, own: Option<&SdkTracerProvider>) -> Result<(), String> {
     let said = filter.map(str::to_owned).or_else(|| crate::export::otlp::environment("RUST_LOG"));
-    let said = said.map_or_else(|| DEFAULT.to_owned(), |f| if f.contains(',') || f.contains('=') { f } else { DEFAULT.replacen("info", &f, 1) });
+    let said =
+        said.map_or_else(|| DEFAULT.to_owned(), |f| if f.contains(',') || f.contains('=') { f } else { DEFAULT.replacen("info", &f, 1) });
     let filter = EnvFilter::try_new(&said).map_err(|e| format!("log filter `{said}`: {e}"))?;
     let spans = own.map(|provider| {
         let only_ours = Targets::new().with_target("tokengauge", Level::INFO);

@@ -85,7 +85,14 @@ pub fn write_stats(path: &Path, report: &Report) -> Result<(), ExportError> {
 
 type Read = (PipelineStats, Result<(), TapError>);
 
-fn replay_one(open: &mut Open<'_>, path: &Path, number: u64, job: &mut Job<'_>, vitals: &Vitals, stop: &StopFlag) -> Result<Read, TapError> {
+fn replay_one(
+    open: &mut Open<'_>,
+    path: &Path,
+    number: u64,
+    job: &mut Job<'_>,
+    vitals: &Vitals,
+    stop: &StopFlag,
+) -> Result<Read, TapError> {
     let Source { name, tap, counters, progress } = open(path)?;
     vitals.register(counters);
     let bar = progress_bar(path, &name);

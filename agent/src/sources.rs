@@ -8,7 +8,7 @@ use tokengauge_core::tcp::Limits;
 use crate::config;
 use crate::driver::Source;
 use crate::tap::TapError;
-use crate::tap::pcap::{FileTap, LiveOptions, LiveTap, PcapStats};
+use crate::tap::pcap::{FileTap, LiveOptions, LiveTap, PcapSnapshot};
 
 /// A capture file; `-` is standard input.
 ///
@@ -17,7 +17,7 @@ use crate::tap::pcap::{FileTap, LiveOptions, LiveTap, PcapStats};
 pub fn file(path: &Path) -> Result<Source, TapError> {
     let tap = FileTap::open(path, Limits::default())?;
     let (stats, progress) = (tap.stats(), tap.progress());
-    let mut source = Source::with_counters(path.display().to_string(), Box::new(tap), Box::new(move || packets(&stats)));
+    let mut source = Source::with_counters(path.display().to_string(), Box::new(tap), Box::new(move || packets(&stats.snapshot())));
     source.progress = Some(progress);
     Ok(source)
 }
@@ -35,7 +35,7 @@ pub fn live(config: &config::Pcap) -> Result<Source, TapError> {
         ..LiveOptions::default()
     })?;
     let stats = tap.stats();
-    Ok(Source::with_counters(format!("packets on {}", config.interface), Box::new(tap), Box::new(move || packets(&stats))))
+    Ok(Source::with_counters(format!("packets on {}", config.interface), Box::new(tap), Box::new(move || live_packets(&stats.snapshot()))))
 }
 
 /// eBPF on TLS libraries.
@@ -47,11 +47,14 @@ pub fn tls(_config: &config::Tls) -> Result<Source, TapError> {
 }
 
 /// Gaps are left out: the pipeline counts those that reach it, and twice would be wrong.
-fn packets(stats: &PcapStats) -> Vec<Counter> {
-    let now = stats.snapshot();
-    let capture = |name, count| Counter { area: Area::Capture, name, count };
-    let mut all: Vec<_> = now.tcp.iter().filter(|(name, _)| !name.starts_with("gap_")).map(|(name, count)| capture(name, count)).collect();
-    all.push(Counter { area: Area::Drop, name: "kernel_buffer", count: now.kernel_dropped });
-    all.push(Counter { area: Area::Drop, name: "interface", count: now.interface_dropped });
+fn packets(now: &PcapSnapshot) -> Vec<Counter> {
+    let counters = now.tcp.iter().filter(|(name, _)| !name.starts_with("gap_"));
+    counters.map(|(name, count)| Counter { area: Area::Capture, name, count }).collect()
+}
+
+fn live_packets(now: &PcapSnapshot) -> Vec<Counter> {
+    let dropped = |name, count| Counter { area: Area::Drop, name, count };
+    let mut all = packets(now);
+    all.extend([dropped("kernel_buffer", now.kernel_dropped), dropped("interface", now.interface_dropped)]);
     all
 }

@@ -30,7 +30,13 @@ pub fn inference() -> Inference {
         server: "10.0.0.1:8000".parse().ok(),
         host: Name::new("api.openai.com"),
         process: None,
-        request: Request { model: Name::new("gpt-4o-mini"), bytes: 512, max_tokens: Some(100), temperature: Some(0.5), ..Request::default() },
+        request: Request {
+            model: Name::new("gpt-4o-mini"),
+            bytes: 512,
+            max_tokens: Some(100),
+            temperature: Some(0.5),
+            ..Request::default()
+        },
         response: Response {
             model: Name::new("gpt-4o-mini-2024-07-18"),
             id: Name::new("chatcmpl-1"),

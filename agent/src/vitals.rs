@@ -94,7 +94,11 @@ impl Vitals {
             exchange("inferences", stats.inferences),
             exchange("events", stats.events),
         ]);
-        snapshot.counters.extend(GapReason::ALL.iter().zip(stats.gaps).map(|(r, count)| Counter { area: Area::Gap, name: r.as_str(), count }));
+        snapshot.counters.extend(GapReason::ALL.iter().zip(stats.gaps).map(|(r, count)| Counter {
+            area: Area::Gap,
+            name: r.as_str(),
+            count,
+        }));
         snapshot.counters.extend(Anomaly::ALL.map(|a| Counter { area: Area::Anomaly, name: a.as_str(), count: stats.anomalies.of(a) }));
     }
 }

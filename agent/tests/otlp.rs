@@ -246,7 +246,8 @@ fn check(all: &All) {
     for m in semconv::metric::ALL {
         let Some(got) = all.metrics.get(m.name) else {
             // Instruments without a value are not sent.
-            let silent = ["tokengauge.capture.packets", "tokengauge.capture.records", "tokengauge.capture.attaches", "tokengauge.capture.other"];
+            let silent =
+                ["tokengauge.capture.packets", "tokengauge.capture.records", "tokengauge.capture.attaches", "tokengauge.capture.other"];
             assert!(silent.contains(&m.name), "{} is missing", m.name);
             continue;
         };
@@ -296,8 +297,12 @@ fn check(all: &All) {
     assert_eq!(all.histogram("gen_ai.server.request.duration").len(), 1);
 
     // Outcomes, with zeros from the first moment.
-    let requests = |vantage: &str, outcome: &str| all.sum("tokengauge.requests", &[("tokengauge.vantage", vantage), ("tokengauge.outcome", outcome)]);
-    assert_eq!((requests("client", "completed"), requests("client", "failed"), requests("server", "completed")), (Some(1), Some(1), Some(1)));
+    let requests =
+        |vantage: &str, outcome: &str| all.sum("tokengauge.requests", &[("tokengauge.vantage", vantage), ("tokengauge.outcome", outcome)]);
+    assert_eq!(
+        (requests("client", "completed"), requests("client", "failed"), requests("server", "completed")),
+        (Some(1), Some(1), Some(1))
+    );
     assert_eq!((requests("client", "cancelled"), requests("server", "lost")), (Some(0), Some(0)));
     assert_eq!(all.sum("tokengauge.requests", &[("tokengauge.reason", "http_error"), ("tokengauge.outcome", "failed")]), Some(1));
     assert_eq!(all.sum("tokengauge.output_tokens", &[("tokengauge.vantage", "client")]), Some(6));

@@ -183,9 +183,8 @@ pub struct Metric {
 /// Bucket bounds of durations, prescribed by the conventions.
 pub const D14: [f64; 14] = [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92];
 /// Bucket bounds of token counts, prescribed by the conventions.
-pub const T14: [f64; 14] = [
-    1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 4096.0, 16384.0, 65536.0, 262_144.0, 1_048_576.0, 4_194_304.0, 16_777_216.0, 67_108_864.0,
-];
+pub const T14: [f64; 14] =
+    [1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 4096.0, 16384.0, 65536.0, 262_144.0, 1_048_576.0, 4_194_304.0, 16_777_216.0, 67_108_864.0];
 /// Bucket bounds of `gen_ai.server.time_to_first_token`, prescribed by the conventions.
 pub const SERVER_TTFT: [f64; 16] = [0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0];
 /// Bucket bounds of `gen_ai.server.time_per_output_token`, prescribed by the conventions.
@@ -193,18 +192,17 @@ pub const SERVER_TPOT: [f64; 13] = [0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.
 /// Our bounds of latencies. A limit of an SLO is exact only where it is a bound, so the round figures that people choose are
 /// bounds (200 ms, 300 ms, 500 ms, 1 s, 1.5 s, 2 s, 3 s, 5 s, 10 s …); D14 has none of them. From 1 ms (a cache) to 2 min.
 pub const LATENCY: [f64; 27] = [
-    0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.5, 10.0, 15.0,
-    20.0, 30.0, 60.0, 120.0,
+    0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.5, 10.0, 15.0, 20.0,
+    30.0, 60.0, 120.0,
 ];
 /// Our bounds of gaps and times per token: dense from 5 to 100 ms, where models decode; from 0.1 ms (pieces of one burst) to 30 s.
 pub const GAP: [f64; 25] = [
-    0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.025, 0.03, 0.04, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5,
-    1.0, 2.0, 5.0, 10.0, 30.0,
+    0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.025, 0.03, 0.04, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0,
+    2.0, 5.0, 10.0, 30.0,
 ];
 /// Our bounds of tokens per second.
-pub const SPEED: [f64; 19] = [
-    1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 75.0, 100.0, 150.0, 200.0, 300.0, 500.0, 750.0, 1000.0, 2000.0, 5000.0,
-];
+pub const SPEED: [f64; 19] =
+    [1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 75.0, 100.0, 150.0, 200.0, 300.0, 500.0, 750.0, 1000.0, 2000.0, 5000.0];
 
 macro_rules! metrics {
     ($($id:ident = $name:literal, $kind:ident, $unit:literal, $buckets:expr, $doc:literal;)*) => {

@@ -66,7 +66,9 @@ impl<W: Write> JsonLines<W> {
             self.error = self.out.flush().err();
         }
         match &self.error {
-            Some(e) if !self.is_closed() => Err(ExportError::Io { path: self.path.clone(), source: io::Error::new(e.kind(), e.to_string()) }),
+            Some(e) if !self.is_closed() => {
+                Err(ExportError::Io { path: self.path.clone(), source: io::Error::new(e.kind(), e.to_string()) })
+            }
             _ => Ok(()),
         }
     }

@@ -463,13 +463,15 @@ mod tests {
               "v": 1,
               "vantage": "client",
               "workload": null
-            }"#]].assert_eq(&serde_json::to_string_pretty(&value).unwrap());
+            }"#]]
+        .assert_eq(&serde_json::to_string_pretty(&value).unwrap());
     }
 
     #[test]
     fn what_is_unknown_is_null_with_its_reason() {
         let value: serde_json::Value = serde_json::from_slice(Writer::default().line(&testing::refused())).unwrap();
-        for path in ["/timing_s/ttft", "/timing_s/inter_chunk", "/usage/output_tokens", "/usage/source", "/response/model", "/client/port"] {
+        for path in ["/timing_s/ttft", "/timing_s/inter_chunk", "/usage/output_tokens", "/usage/source", "/response/model", "/client/port"]
+        {
             assert!(value.pointer(path).unwrap().is_null(), "{path}");
         }
         for measure in ["ttft", "ttfa", "tpot", "max_stall", "usage"] {

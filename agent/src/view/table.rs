@@ -7,7 +7,20 @@ use tokengauge_core::name::Name;
 use tokengauge_core::stats::{Series, Snapshot};
 
 const HEADERS: [&str; 14] = [
-    "MODEL", "PROVIDER", "SEEN AT", "REQ", "OK", "FAILED", "CANCELLED", "CUT/LOST", "TTFT p50", "p95", "GAP p50", "p99", "TOK/S p50", "WORST STALL",
+    "MODEL",
+    "PROVIDER",
+    "SEEN AT",
+    "REQ",
+    "OK",
+    "FAILED",
+    "CANCELLED",
+    "CUT/LOST",
+    "TTFT p50",
+    "p95",
+    "GAP p50",
+    "p99",
+    "TOK/S p50",
+    "WORST STALL",
 ];
 
 /// The table, with a line end after each row. Percentiles are of histograms and within 2.2 %.

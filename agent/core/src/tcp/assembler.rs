@@ -419,4 +419,3 @@ impl Assembler {
 const fn id(slot: u32, generation: u32) -> ConnId {
     ConnId((generation as u64) << 32 | slot as u64)
 }
-

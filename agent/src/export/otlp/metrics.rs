@@ -51,6 +51,9 @@ const UNHAPPY: [(Outcome, Reason); 8] = [
 /// Series whose counters are initialised; beyond it the SDK's own bound of 2,000 attribute sets is reached anyway.
 const INITIALISED: usize = 2_000;
 
+/// What tells one series of counters from another: vantage, provider, operation, request model, response model.
+type SeriesKey = (Vantage, &'static str, Operation, Option<Name>, Option<Name>);
+
 /// The synchronous instruments.
 pub struct Instruments {
     client_duration: Histogram<f64>,
@@ -69,7 +72,7 @@ pub struct Instruments {
     requests: Counter<u64>,
     input_tokens: Counter<u64>,
     output_tokens: Counter<u64>,
-    initialised: HashSet<(Vantage, &'static str, Operation, Option<Name>, Option<Name>)>,
+    initialised: HashSet<SeriesKey>,
 }
 
 impl Instruments {
@@ -81,9 +84,8 @@ impl Instruments {
             .build();
         let meter = provider.meter_with_scope(scope);
         observe(&meter, shared, delivery);
-        let seconds = |m: Metric| {
-            meter.f64_histogram(m.name).with_unit(m.unit).with_description(m.doc).with_boundaries(m.buckets.to_vec()).build()
-        };
+        let seconds =
+            |m: Metric| meter.f64_histogram(m.name).with_unit(m.unit).with_description(m.doc).with_boundaries(m.buckets.to_vec()).build();
         let counter = |m: Metric| meter.u64_counter(m.name).with_unit(m.unit).with_description(m.doc).build();
         let usage = metric::CLIENT_TOKEN_USAGE;
         Self {

@@ -4,9 +4,7 @@
 use std::borrow::Cow;
 use std::time::{Duration, SystemTime};
 
-use opentelemetry::trace::{
-    Event, SpanContext, SpanId, SpanKind, Status, TraceContextExt as _, TraceFlags, TraceId, TraceState,
-};
+use opentelemetry::trace::{Event, SpanContext, SpanId, SpanKind, Status, TraceContextExt as _, TraceFlags, TraceId, TraceState};
 use opentelemetry::{Array, Context, InstrumentationScope, KeyValue, StringValue, Value};
 use opentelemetry_sdk::trace::{Sampler, SamplingDecision, ShouldSample as _, SpanData, SpanEvents, SpanLinks};
 use tokengauge_core::inference::{Inference, Outcome, Vantage};
@@ -48,9 +46,10 @@ impl Sampling {
 /// The span of an inference; `None` when it is not sampled.
 pub fn span(i: &Inference, sampling: &Sampling) -> Option<SpanData> {
     let trace_id = TraceId::from(i.trace.trace_id);
-    let parent = i.request.traceparent.filter(|_| i.trace.parent.is_some()).map(|p| {
-        SpanContext::new(TraceId::from(p.trace_id), SpanId::from(p.span_id), TraceFlags::new(p.flags), true, TraceState::NONE)
-    });
+    let parent =
+        i.request.traceparent.filter(|_| i.trace.parent.is_some()).map(|p| {
+            SpanContext::new(TraceId::from(p.trace_id), SpanId::from(p.span_id), TraceFlags::new(p.flags), true, TraceState::NONE)
+        });
     let kind = if i.vantage == Vantage::Server { SpanKind::Server } else { SpanKind::Client };
     let name: Cow<'static, str> = match &i.request.model {
         Some(model) => format!("{} {model}", i.operation.as_str()).into(),

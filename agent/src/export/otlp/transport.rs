@@ -98,7 +98,9 @@ pub fn endpoint(config: &Config, signal: Signal, env: Env<'_>) -> (String, bool)
     flag.or_else(|| env(&signal.variable("ENDPOINT")).map(|e| (e, true)))
         .or_else(|| env("OTEL_EXPORTER_OTLP_ENDPOINT").map(|e| (e, false)))
         .or_else(|| config.endpoint.clone().map(|e| (e, false)))
-        .unwrap_or_else(|| (format!("http://localhost:{}", protocol_said(config, signal, env).unwrap_or(Protocol::HttpProtobuf).port()), false))
+        .unwrap_or_else(|| {
+            (format!("http://localhost:{}", protocol_said(config, signal, env).unwrap_or(Protocol::HttpProtobuf).port()), false)
+        })
 }
 
 fn protocol_said(config: &Config, signal: Signal, env: Env<'_>) -> Option<Protocol> {
@@ -399,7 +401,11 @@ mod tests {
         check(&none, &[("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")], ("http://localhost:4317", "grpc"));
         check(&none, &[(base, "http://c:4317")], ("http://c:4317", "grpc"));
         check(&none, &[(base, "http://c:4317/x")], ("http://c:4317/x", "grpc"));
-        check(&none, &[(base, "http://c:4317"), ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/protobuf")], ("http://c:4317", "http/protobuf"));
+        check(
+            &none,
+            &[(base, "http://c:4317"), ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/protobuf")],
+            ("http://c:4317", "http/protobuf"),
+        );
         check(&none, &[(base, "http://c"), ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://t/v9")], ("http://t/v9", "http/protobuf"));
         let file = Config { endpoint: Some("http://f:4317".into()), ..Config::default() };
         check(&file, &[], ("http://f:4317", "grpc"));

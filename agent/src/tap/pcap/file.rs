@@ -126,7 +126,9 @@ impl FileTap {
                     (0, 0, _) => Err(self.bad(0, Bad("the file is empty".into()))),
                     (_, 0, 0) => Ok(()),
                     (_, 0, _) => Err(self.bad(offset, Bad(format!("the file is cut short: {skip} more bytes belong to its last block")))),
-                    _ => Err(self.bad(offset, Bad(format!("the file is cut short: {left} bytes are left of a record of at least {needed}")))),
+                    _ => {
+                        Err(self.bad(offset, Bad(format!("the file is cut short: {left} bytes are left of a record of at least {needed}"))))
+                    }
                 };
             }
             if needed > buffer.len() {
