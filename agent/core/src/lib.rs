@@ -15,3 +15,4 @@ pub mod semconv;
 pub mod stats;
 pub mod stream;
 pub mod timeline;
+pub mod tcp;
