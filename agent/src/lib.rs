@@ -1,3 +1,12 @@
 //! The agent: everything of tokengauge that touches the world. `main.rs` is one screen on top of it.
 
+pub mod agent;
+pub mod cli;
+pub mod config;
+pub mod driver;
+pub mod export;
+pub mod replay;
 pub mod tap;
+pub mod testing;
+pub mod view;
+pub mod vitals;

@@ -14,5 +14,5 @@ pub mod pipeline;
 pub mod semconv;
 pub mod stats;
 pub mod stream;
-pub mod timeline;
 pub mod tcp;
+pub mod timeline;

@@ -60,6 +60,261 @@ pub fn provider_of_server_header(server: &str) -> Option<&'static str> {
     None
 }
 
+/// The schema that the `gen_ai.*` names belong to.
+pub const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.41.0";
+
+/// Names of attributes of spans and data points.
+pub mod attr {
+    /// `chat`, `text_completion`, `embeddings`.
+    pub const OPERATION_NAME: &str = "gen_ai.operation.name";
+    /// Who serves.
+    pub const PROVIDER_NAME: &str = "gen_ai.provider.name";
+    /// The model as asked for.
+    pub const REQUEST_MODEL: &str = "gen_ai.request.model";
+    /// `true` when streaming, otherwise left out.
+    pub const REQUEST_STREAM: &str = "gen_ai.request.stream";
+    /// Upper bound of output tokens.
+    pub const REQUEST_MAX_TOKENS: &str = "gen_ai.request.max_tokens";
+    /// Sampling temperature.
+    pub const REQUEST_TEMPERATURE: &str = "gen_ai.request.temperature";
+    /// Nucleus sampling bound.
+    pub const REQUEST_TOP_P: &str = "gen_ai.request.top_p";
+    /// Number of choices, when it is not 1.
+    pub const REQUEST_CHOICE_COUNT: &str = "gen_ai.request.choice.count";
+    /// The model as answered.
+    pub const RESPONSE_MODEL: &str = "gen_ai.response.model";
+    /// The API's id of the response.
+    pub const RESPONSE_ID: &str = "gen_ai.response.id";
+    /// One per choice.
+    pub const RESPONSE_FINISH_REASONS: &str = "gen_ai.response.finish_reasons";
+    /// Seconds until the first event of the stream.
+    pub const RESPONSE_TIME_TO_FIRST_CHUNK: &str = "gen_ai.response.time_to_first_chunk";
+    /// `input` or `output`, on `gen_ai.client.token.usage`.
+    pub const TOKEN_TYPE: &str = "gen_ai.token.type";
+    /// All input tokens.
+    pub const USAGE_INPUT: &str = "gen_ai.usage.input_tokens";
+    /// All output tokens.
+    pub const USAGE_OUTPUT: &str = "gen_ai.usage.output_tokens";
+    /// Input tokens from a cache.
+    pub const USAGE_CACHE_READ: &str = "gen_ai.usage.cache_read.input_tokens";
+    /// Input tokens into a cache (`cache_write` on the conventions' main branch).
+    pub const USAGE_CACHE_CREATION: &str = "gen_ai.usage.cache_creation.input_tokens";
+    /// Output tokens spent on reasoning.
+    pub const USAGE_REASONING: &str = "gen_ai.usage.reasoning.output_tokens";
+    /// `chat_completions` or `responses`.
+    pub const OPENAI_API_TYPE: &str = "openai.api.type";
+    /// The provider's error type or code, the status, or how the connection ended.
+    pub const ERROR_TYPE: &str = "error.type";
+    /// The host that was asked for, else its address.
+    pub const SERVER_ADDRESS: &str = "server.address";
+    /// The server's port.
+    pub const SERVER_PORT: &str = "server.port";
+    /// The HTTP status.
+    pub const HTTP_STATUS: &str = "http.response.status_code";
+    /// `http`.
+    pub const NETWORK_PROTOCOL_NAME: &str = "network.protocol.name";
+    /// `1.1`, `2`.
+    pub const NETWORK_PROTOCOL_VERSION: &str = "network.protocol.version";
+    /// The tapped process.
+    pub const PROCESS_PID: &str = "process.pid";
+    /// The tapped process's command name.
+    pub const PROCESS_COMMAND: &str = "tokengauge.process.command";
+    /// `client`, `server`, `unknown`: from whose side it was seen.
+    pub const VANTAGE: &str = "tokengauge.vantage";
+    /// `tls`, `pcap`, …
+    pub const TAP: &str = "tokengauge.tap";
+    /// The wire format.
+    pub const API: &str = "tokengauge.api";
+    /// `completed`, `failed`, `cancelled`, `truncated`, `lost`.
+    pub const OUTCOME: &str = "tokengauge.outcome";
+    /// Why it did not end well, or why there is no first token; why something was lost.
+    pub const REASON: &str = "tokengauge.reason";
+    /// Which surprise of the wire.
+    pub const ANOMALY: &str = "tokengauge.anomaly";
+    /// How an attach attempt went.
+    pub const RESULT: &str = "tokengauge.result";
+    /// Which of a tap's further counters.
+    pub const COUNTER: &str = "tokengauge.counter";
+    /// `spans` or `metrics`.
+    pub const SIGNAL: &str = "tokengauge.signal";
+    /// Events with generated output.
+    pub const CHUNKS_GENERATED: &str = "tokengauge.chunks.generated";
+    /// Distinct instants among them.
+    pub const CHUNKS_ARRIVALS: &str = "tokengauge.chunks.arrivals";
+    /// Capture gaps inside the exchange.
+    pub const GAPS: &str = "tokengauge.gaps";
+}
+
+/// The event of a span at the instant of the first token.
+pub const EVENT_FIRST_TOKEN: &str = "tokengauge.first_token";
+
+/// Names of spans of the agent itself stand under this scope.
+pub const AGENT_SCOPE: &str = "tokengauge.agent";
+
+/// Scope of everything that is measured.
+pub const SCOPE: &str = "tokengauge";
+
+/// How a metric is recorded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// A histogram.
+    Histogram,
+    /// A monotonic sum.
+    Counter,
+    /// A sum that goes up and down.
+    UpDownCounter,
+}
+
+/// A metric: its name, how it is recorded, and what it means.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Metric {
+    /// The OTLP name.
+    pub name: &'static str,
+    /// How it is recorded.
+    pub kind: Kind,
+    /// The UCUM unit.
+    pub unit: &'static str,
+    /// Bounds of a histogram's buckets.
+    pub buckets: &'static [f64],
+    /// What it means.
+    pub doc: &'static str,
+}
+
+/// Bucket bounds of durations, prescribed by the conventions.
+pub const D14: [f64; 14] = [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92];
+/// Bucket bounds of token counts, prescribed by the conventions.
+pub const T14: [f64; 14] = [
+    1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 4096.0, 16384.0, 65536.0, 262_144.0, 1_048_576.0, 4_194_304.0, 16_777_216.0, 67_108_864.0,
+];
+/// Bucket bounds of `gen_ai.server.time_to_first_token`, prescribed by the conventions.
+pub const SERVER_TTFT: [f64; 16] = [0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0];
+/// Bucket bounds of `gen_ai.server.time_per_output_token`, prescribed by the conventions.
+pub const SERVER_TPOT: [f64; 13] = [0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5];
+/// Our bounds of latencies. A limit of an SLO is exact only where it is a bound, so the round figures that people choose are
+/// bounds (200 ms, 300 ms, 500 ms, 1 s, 1.5 s, 2 s, 3 s, 5 s, 10 s …); D14 has none of them. From 1 ms (a cache) to 2 min.
+pub const LATENCY: [f64; 27] = [
+    0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.5, 10.0, 15.0,
+    20.0, 30.0, 60.0, 120.0,
+];
+/// Our bounds of gaps and times per token: dense from 5 to 100 ms, where models decode; from 0.1 ms (pieces of one burst) to 30 s.
+pub const GAP: [f64; 25] = [
+    0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.025, 0.03, 0.04, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5,
+    1.0, 2.0, 5.0, 10.0, 30.0,
+];
+/// Our bounds of tokens per second.
+pub const SPEED: [f64; 19] = [
+    1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 75.0, 100.0, 150.0, 200.0, 300.0, 500.0, 750.0, 1000.0, 2000.0, 5000.0,
+];
+
+macro_rules! metrics {
+    ($($id:ident = $name:literal, $kind:ident, $unit:literal, $buckets:expr, $doc:literal;)*) => {
+        /// Every metric that is exported.
+        pub mod metric {
+            use super::*;
+            $(#[doc = $doc] pub const $id: Metric = Metric { name: $name, kind: Kind::$kind, unit: $unit, buckets: $buckets, doc: $doc };)*
+            /// All of them, for tables and tests.
+            pub const ALL: &[Metric] = &[$($id),*];
+        }
+    };
+}
+
+metrics! {
+    CLIENT_OPERATION_DURATION = "gen_ai.client.operation.duration", Histogram, "s", &D14,
+        "GenAI operation duration.";
+    CLIENT_TIME_TO_FIRST_CHUNK = "gen_ai.client.operation.time_to_first_chunk", Histogram, "s", &D14,
+        "Time to receive the first chunk of a streamed response, whatever it holds.";
+    CLIENT_TIME_PER_OUTPUT_CHUNK = "gen_ai.client.operation.time_per_output_chunk", Histogram, "s", &D14,
+        "Time per output chunk: one observation per chunk after the first.";
+    CLIENT_TOKEN_USAGE = "gen_ai.client.token.usage", Histogram, "{token}", &T14,
+        "Number of input and output tokens used, by the provider's count.";
+    SERVER_REQUEST_DURATION = "gen_ai.server.request.duration", Histogram, "s", &D14,
+        "Server request duration, seen at the server.";
+    SERVER_TIME_TO_FIRST_TOKEN = "gen_ai.server.time_to_first_token", Histogram, "s", &SERVER_TTFT,
+        "Time to generate the first token of successful responses, seen at the server.";
+    SERVER_TIME_PER_OUTPUT_TOKEN = "gen_ai.server.time_per_output_token", Histogram, "s", &SERVER_TPOT,
+        "(duration - time to first token) / (output tokens - 1) of successful responses, seen at the server.";
+    TIME_TO_FIRST_TOKEN = "tokengauge.time_to_first_token", Histogram, "s", &LATENCY,
+        "From the request's first byte to the first generated output: text, reasoning or tool call.";
+    TIME_TO_FIRST_ANSWER = "tokengauge.time_to_first_answer", Histogram, "s", &LATENCY,
+        "From the request's first byte to the first output that is not reasoning.";
+    TIME_PER_OUTPUT_TOKEN = "tokengauge.time_per_output_token", Histogram, "s", &GAP,
+        "(last - first generated output) / (output tokens - 1), by the provider's count of tokens; one value per stream.";
+    INTER_CHUNK_GAP = "tokengauge.inter_chunk_gap", Histogram, "s", &GAP,
+        "Silence between consecutive arrivals of generated output; chunks that share an instant are one arrival.";
+    MAX_STALL = "tokengauge.max_stall", Histogram, "s", &LATENCY,
+        "Longest silence of a stream from the first to the last generated output.";
+    OUTPUT_SPEED = "tokengauge.output_speed", Histogram, "{token}/s", &SPEED,
+        "Output tokens per second as one user sees them: 1 / time per output token.";
+    REQUESTS = "tokengauge.requests", Counter, "{request}", &[],
+        "Finished inferences by outcome and reason.";
+    INPUT_TOKENS = "tokengauge.input_tokens", Counter, "{token}", &[],
+        "Input tokens by the provider's count.";
+    OUTPUT_TOKENS = "tokengauge.output_tokens", Counter, "{token}", &[],
+        "Output tokens by the provider's count.";
+    IN_FLIGHT = "tokengauge.in_flight", UpDownCounter, "{request}", &[],
+        "Inferences that are running.";
+    ANOMALIES = "tokengauge.anomalies", Counter, "{anomaly}", &[],
+        "Surprises of the wire, by name.";
+    CAPTURE_PACKETS = "tokengauge.capture.packets", Counter, "{packet}", &[],
+        "Packets captured.";
+    CAPTURE_RECORDS = "tokengauge.capture.records", Counter, "{record}", &[],
+        "Records received from the kernel programs.";
+    CAPTURE_BYTES = "tokengauge.capture.bytes", Counter, "By", &[],
+        "Payload bytes that reached the parsers.";
+    CAPTURE_CONNECTIONS = "tokengauge.capture.connections", Counter, "{connection}", &[],
+        "Connections seen.";
+    CAPTURE_OPEN_CONNECTIONS = "tokengauge.capture.open_connections", UpDownCounter, "{connection}", &[],
+        "Connections that are open and watched.";
+    CAPTURE_EXCHANGES = "tokengauge.capture.exchanges", Counter, "{exchange}", &[],
+        "HTTP exchanges, LLM traffic or not.";
+    CAPTURE_NON_LLM = "tokengauge.capture.non_llm_exchanges", Counter, "{exchange}", &[],
+        "HTTP exchanges that are no LLM traffic.";
+    CAPTURE_EVENTS = "tokengauge.capture.events", Counter, "{event}", &[],
+        "Events of streamed answers.";
+    CAPTURE_GAPS = "tokengauge.capture.gaps", Counter, "{gap}", &[],
+        "Capture gaps by reason. Nothing is measured across one.";
+    CAPTURE_DROPS = "tokengauge.capture.drops", Counter, "{record}", &[],
+        "Records and inferences lost inside the agent, by reason.";
+    CAPTURE_ATTACHES = "tokengauge.capture.attaches", Counter, "{attach}", &[],
+        "Attempts to attach to a library, by result.";
+    CAPTURE_OTHER = "tokengauge.capture.other", Counter, "{event}", &[],
+        "Further counters of the taps, by name.";
+    EXPORT_DROPS = "tokengauge.export.drops", Counter, "{item}", &[],
+        "Spans and metric batches that could not be delivered, by signal and reason.";
+}
+
+/// The name that a metric has in Prometheus under the translator's default strategy (`UnderscoreEscapingWithSuffixes`).
+pub fn prometheus_name(metric: &Metric) -> String {
+    let mut name = metric.name.replace('.', "_");
+    let (unit, per) = metric.unit.split_once('/').map_or((metric.unit, None), |(unit, per)| (unit, Some(per)));
+    let word = |unit: &str| match unit {
+        "s" => Some("seconds"),
+        "By" => Some("bytes"),
+        _ => None,
+    };
+    if let Some(word) = word(unit)
+        && !name.ends_with(word)
+    {
+        name = format!("{name}_{word}");
+    }
+    if per == Some("s") {
+        name += "_per_second";
+    }
+    if metric.kind == Kind::Counter {
+        name += "_total";
+    }
+    name
+}
+
+/// The exported metrics as a Markdown table, as it stands in the README.
+pub fn metrics_markdown() -> String {
+    let mut out = String::from("| Metric | Instrument | Unit | In Prometheus | Meaning |\n|---|---|---|---|---|\n");
+    for m in metric::ALL {
+        out += &format!("| `{}` | {:?} | `{}` | `{}` | {} |\n", m.name, m.kind, m.unit, prometheus_name(m), m.doc);
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -79,5 +334,40 @@ mod tests {
         ] {
             assert_eq!(provider_of_host(host), want, "{host}");
         }
+    }
+
+    #[test]
+    fn metric_names_obey_the_translators_rules() {
+        let mut names = std::collections::BTreeSet::new();
+        for m in metric::ALL {
+            let dotted = m.name.split('.').all(|p| !p.is_empty() && p.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'));
+            assert!(dotted && !m.name.ends_with("total") && !m.name.contains("second"), "{}", m.name);
+            assert!(m.name.starts_with("gen_ai.") || m.name.starts_with("tokengauge."), "{}", m.name);
+            let rate = ["rate", "per_s", "throughput"].iter().any(|w| m.name.contains(w));
+            assert!(!(rate && m.unit.contains('/')), "{}: a rate word and a rate unit", m.name);
+            assert!(m.unit == "s" || m.unit == "By" || m.unit.starts_with('{'), "{}: {}", m.name, m.unit);
+            assert_eq!(m.kind == Kind::Histogram, !m.buckets.is_empty(), "{}", m.name);
+            assert!(m.buckets.is_sorted_by(|a, b| a < b), "{}: bounds", m.name);
+            let name = prometheus_name(m);
+            let words: Vec<_> = name.split('_').collect();
+            assert!(words.windows(2).all(|w| w[0] != w[1]), "{name} doubles a word");
+            assert!(names.insert(name), "{} collides", m.name);
+        }
+        // Suffixes of a histogram's series must not be another metric's name either.
+        for m in metric::ALL.iter().filter(|m| m.kind == Kind::Histogram) {
+            for suffix in ["_bucket", "_count", "_sum"] {
+                assert!(!names.contains(&(prometheus_name(m) + suffix)));
+            }
+        }
+    }
+
+    #[test]
+    fn names_as_measured_with_the_translator() {
+        let of = |m: &Metric| prometheus_name(m);
+        assert_eq!(of(&metric::SERVER_TIME_TO_FIRST_TOKEN), "gen_ai_server_time_to_first_token_seconds");
+        assert_eq!(of(&metric::CLIENT_TOKEN_USAGE), "gen_ai_client_token_usage");
+        assert_eq!(of(&metric::REQUESTS), "tokengauge_requests_total");
+        assert_eq!(of(&metric::OUTPUT_SPEED), "tokengauge_output_speed_per_second");
+        assert_eq!(of(&metric::CAPTURE_BYTES), "tokengauge_capture_bytes_total");
     }
 }

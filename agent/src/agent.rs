@@ -1,0 +1,468 @@
+//! A running agent: taps on threads of their own, one export thread, bounded queues between them.
+//!
+//! ```text
+//! tap thread   Tap ─► Driver{Pipeline} ─┐ try_send: a full queue costs a counted record, never the tap's time
+//! tap thread   Tap ─► Driver{Pipeline} ─┴─► export thread ─► Aggregator ─► Exporters
+//!                        └─ publishes ─► Vitals ─────────────────┘ once a second, with the Snapshot
+//! ```
+//!
+//! `run` and `demo` are built on it. It knows neither signals nor the terminal.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant, SystemTime};
+
+use tokengauge_core::inference::Inference;
+use tokengauge_core::pipeline::{Options, PipelineStats};
+use tokengauge_core::stats::{Aggregator, Snapshot};
+use tokengauge_core::stream::Timestamp;
+
+use crate::driver::{Driver, Progress, Source};
+use crate::export::Exporter;
+use crate::tap::{StopFlag, TapError};
+use crate::vitals::{Report, Slot, Vitals};
+
+/// From the stop to the end, all in all: within the 5 seconds that are promised, with a margin for the process itself.
+pub const STOP_WITHIN: Duration = Duration::from_millis(4_500);
+
+/// What taps may take of it; then the exporters go on without them.
+const TAPS_WITHIN: Duration = Duration::from_millis(1_500);
+
+/// Inferences that may wait for the export thread. One is about 1 KiB.
+const QUEUE: usize = 16_384;
+
+/// What reaches the export thread.
+enum Event {
+    /// A finished inference.
+    Inference(Box<Inference>),
+    /// A tap returned.
+    TapEnded { name: String, result: Result<(), TapError> },
+}
+
+/// What an agent is made of.
+pub struct Builder {
+    sources: Vec<Source>,
+    exporters: Vec<Box<dyn Exporter>>,
+    options: Options,
+    snapshot_every: Duration,
+}
+
+impl Builder {
+    /// Adds a tap.
+    pub fn source(mut self, source: Source) -> Self {
+        self.sources.push(source);
+        self
+    }
+
+    /// Adds an exporter. They are fed and shut down in the order given: local files before remote ones.
+    pub fn exporter(mut self, exporter: Box<dyn Exporter>) -> Self {
+        self.exporters.push(exporter);
+        self
+    }
+
+    /// Calls `f` for each finished inference, on the export thread.
+    pub fn on_inference(self, f: impl FnMut(&Inference) + Send + 'static) -> Self {
+        self.exporter(Box::new(Hook(f)))
+    }
+
+    /// Bounds and seed of the pipelines; each tap gets a seed of its own made of this one.
+    pub fn options(mut self, options: Options) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// How often exporters get a snapshot; 1 s unless said otherwise.
+    pub fn snapshot_every(mut self, every: Duration) -> Self {
+        self.snapshot_every = every;
+        self
+    }
+
+    /// Starts every thread.
+    ///
+    /// # Errors
+    /// When the system gives no thread.
+    pub fn start(self) -> std::io::Result<Running> {
+        let began = now();
+        let (stop, vitals) = (StopFlag::default(), Arc::new(Vitals::default()));
+        let (events, inbox) = sync_channel(QUEUE);
+        let (failed, count) = (Arc::new(AtomicUsize::new(0)), self.sources.len());
+        let mut taps = Vec::new();
+        for (number, Source { name, tap, counters, .. }) in self.sources.into_iter().enumerate() {
+            let slot = vitals.register(counters);
+            let seed = self.options.seed.wrapping_add((number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            let sender = OnTap { events: events.clone(), vitals: Arc::clone(&vitals), slot, stop: stop.clone() };
+            let mut driver = Driver::new(Options { seed, ..self.options }, sender);
+            let stop = stop.clone();
+            let thread = thread::Builder::new().name(format!("tap-{number}")).spawn(move || {
+                let result = tap.run(&mut driver, &stop);
+                let (_, OnTap { events, .. }) = driver.finish();
+                // The export thread may be gone already, past the deadline.
+                let _ = events.send(Event::TapEnded { name, result });
+            })?;
+            taps.push(thread);
+        }
+        drop(events);
+        let all = Arc::new(Mutex::new(Aggregator::default()));
+        let (done_sender, done) = sync_channel(1);
+        let exporting = Exporting {
+            inbox,
+            taps,
+            exporters: self.exporters,
+            all: Arc::clone(&all),
+            vitals: Arc::clone(&vitals),
+            failed: Arc::clone(&failed),
+            stop: stop.clone(),
+            every: self.snapshot_every,
+        };
+        thread::Builder::new().name("export".into()).spawn(move || {
+            let undelivered = exporting.run();
+            let _ = done_sender.send(undelivered);
+        })?;
+        Ok(Running { stop, vitals, all, failed, taps: count, done, began })
+    }
+}
+
+/// A running agent. Dropping it lets it run on; stop it by [`Running::stop`].
+pub struct Running {
+    stop: StopFlag,
+    vitals: Arc<Vitals>,
+    all: Arc<Mutex<Aggregator>>,
+    failed: Arc<AtomicUsize>,
+    taps: usize,
+    done: Receiver<Vec<String>>,
+    began: Instant,
+}
+
+/// How an agent ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// What it counted.
+    pub report: Report,
+    /// What could not be delivered at the end.
+    pub undelivered: Vec<String>,
+}
+
+impl Running {
+    /// An agent to be built.
+    pub fn builder() -> Builder {
+        Builder { sources: Vec::new(), exporters: Vec::new(), options: Options::default(), snapshot_every: Duration::from_secs(1) }
+    }
+
+    /// The flag that stops the taps; [`Running::wait`] does the rest.
+    pub fn stop_flag(&self) -> StopFlag {
+        self.stop.clone()
+    }
+
+    /// Whether every tap is at work (or has ended).
+    pub fn ready(&self) -> bool {
+        self.vitals.ready()
+    }
+
+    /// Taps that failed so far, and all taps.
+    pub fn failed_taps(&self) -> (usize, usize) {
+        (self.failed.load(Ordering::Acquire), self.taps)
+    }
+
+    /// All series and the agent's own counters as they stand.
+    pub fn snapshot(&self) -> Snapshot {
+        snapshot(&self.all, &self.vitals)
+    }
+
+    /// Waits for the end: of all taps, or after a stop. `None` when it did not come within `timeout`.
+    pub fn wait(&self, timeout: Duration) -> Option<Ended> {
+        let undelivered = match self.done.recv_timeout(timeout) {
+            Ok(undelivered) => undelivered,
+            Err(RecvTimeoutError::Timeout) => return None,
+            Err(RecvTimeoutError::Disconnected) => vec!["the export thread ended early".to_owned()],
+        };
+        Some(self.ended(undelivered))
+    }
+
+    /// Stops the taps, flushes the exporters and waits for that, but not beyond [`STOP_WITHIN`].
+    pub fn stop(&self) -> Ended {
+        self.stop.stop();
+        self.wait(STOP_WITHIN).unwrap_or_else(|| self.ended(vec!["the deadline passed".to_owned()]))
+    }
+
+    /// The report as it stands.
+    pub fn ended(&self, undelivered: Vec<String>) -> Ended {
+        let report = Report {
+            inputs: self.taps as u64,
+            failed_inputs: self.failed.load(Ordering::Acquire) as u64,
+            wall_s: now().duration_since(self.began).as_secs_f64(),
+            ..Report::new(&self.vitals.stats(), &self.vitals.counters())
+        };
+        Ended { report, undelivered }
+    }
+}
+
+/// The tap's side of the queue.
+struct OnTap {
+    events: SyncSender<Event>,
+    vitals: Arc<Vitals>,
+    slot: Slot,
+    stop: StopFlag,
+}
+
+impl Progress for OnTap {
+    fn inference(&mut self, inference: Inference) {
+        let mut event = Event::Inference(Box::new(inference));
+        // While the tap lives it never waits. Once it is told to stop it has nothing else to do than to hand over what is open.
+        for _ in 0..1_000 {
+            event = match self.events.try_send(event) {
+                Err(TrySendError::Full(event)) => event,
+                Ok(()) | Err(TrySendError::Disconnected(_)) => return,
+            };
+            if !self.stop.is_set() {
+                break;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        self.vitals.count_export_drop();
+    }
+
+    fn stats(&mut self, stats: &PipelineStats) {
+        self.vitals.publish(self.slot, stats);
+    }
+}
+
+/// The export thread.
+struct Exporting {
+    inbox: Receiver<Event>,
+    taps: Vec<JoinHandle<()>>,
+    exporters: Vec<Box<dyn Exporter>>,
+    all: Arc<Mutex<Aggregator>>,
+    vitals: Arc<Vitals>,
+    failed: Arc<AtomicUsize>,
+    stop: StopFlag,
+    every: Duration,
+}
+
+impl Exporting {
+    /// Until every tap has ended, or was told to and did not; what could not be delivered.
+    fn run(mut self) -> Vec<String> {
+        let (mut shown, mut stopped, mut undelivered) = (now(), None, Vec::new());
+        let mut live = self.taps.len();
+        while live > 0 {
+            match self.inbox.recv_timeout(self.every.min(Duration::from_millis(50))) {
+                Ok(event) => live -= usize::from(self.take(event)),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            let time = now();
+            if time.duration_since(shown) >= self.every {
+                shown = time;
+                self.show();
+            }
+            if self.stop.is_set() && self.taps.iter().all(JoinHandle::is_finished) {
+                break;
+            }
+            if self.stop.is_set() && time.duration_since(*stopped.get_or_insert(time)) > TAPS_WITHIN {
+                undelivered.push(format!("{live} of {} taps did not stop in time", self.taps.len()));
+                break;
+            }
+        }
+        let deadline = stopped.unwrap_or_else(now) + STOP_WITHIN - Duration::from_millis(200);
+        while let Ok(event) = self.inbox.try_recv() {
+            self.take(event);
+        }
+        for tap in self.taps.drain(..).filter(JoinHandle::is_finished) {
+            if tap.join().is_err() {
+                self.failed.fetch_add(1, Ordering::AcqRel);
+                undelivered.push("a tap panicked".to_owned());
+            }
+        }
+        self.show();
+        for exporter in &mut self.exporters {
+            if let Err(error) = exporter.shutdown(deadline.saturating_duration_since(now())) {
+                undelivered.push(error.to_string());
+            }
+        }
+        undelivered
+    }
+
+    /// Whether it was a tap's last.
+    fn take(&mut self, event: Event) -> bool {
+        match event {
+            Event::Inference(inference) => {
+                lock(&self.all).add(&inference);
+                self.exporters.iter_mut().for_each(|e| e.inference(&inference));
+                false
+            }
+            Event::TapEnded { name, result } => {
+                match result {
+                    Ok(()) => tracing::debug!(tap = name, "tap ended"),
+                    Err(error) => {
+                        self.failed.fetch_add(1, Ordering::AcqRel);
+                        tracing::error!(tap = name, "{error}");
+                    }
+                }
+                true
+            }
+        }
+    }
+
+    fn show(&mut self) {
+        let snapshot = snapshot(&self.all, &self.vitals);
+        self.exporters.iter_mut().for_each(|e| e.snapshot(&snapshot));
+    }
+}
+
+fn snapshot(all: &Mutex<Aggregator>, vitals: &Vitals) -> Snapshot {
+    let mut snapshot = lock(all).snapshot();
+    snapshot.at = wall();
+    vitals.fill(&mut snapshot);
+    snapshot
+}
+
+fn lock(all: &Mutex<Aggregator>) -> MutexGuard<'_, Aggregator> {
+    all.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// An exporter that is a function.
+struct Hook<F>(F);
+
+impl<F: FnMut(&Inference) + Send> Exporter for Hook<F> {
+    fn name(&self) -> &'static str {
+        "hook"
+    }
+
+    fn inference(&mut self, inference: &Inference) {
+        (self.0)(inference);
+    }
+
+    fn snapshot(&mut self, _: &Snapshot) {}
+
+    fn flush(&mut self, _: Duration) -> Result<(), crate::export::ExportError> {
+        Ok(())
+    }
+
+    fn shutdown(&mut self, _: Duration) -> Result<(), crate::export::ExportError> {
+        Ok(())
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "deadlines of the agent itself")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+#[expect(clippy::disallowed_methods, reason = "a snapshot's instant; no inference is measured with it")]
+fn wall() -> Timestamp {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Timestamp::from_unix_nanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::export::{ExportError, jsonl::JsonLines};
+    use crate::tap::{Sink, Tap};
+    use crate::testing;
+    use tokengauge_core::stream::TapKind;
+
+    struct Idle;
+    impl Tap for Idle {
+        fn kind(&self) -> TapKind {
+            TapKind::Pcap
+        }
+        fn run(self: Box<Self>, sink: &mut dyn Sink, stop: &StopFlag) -> Result<(), TapError> {
+            while !stop.is_set() {
+                sink.tick(wall());
+                thread::sleep(Duration::from_millis(5));
+            }
+            Ok(())
+        }
+    }
+
+    struct Deaf;
+    impl Tap for Deaf {
+        fn kind(&self) -> TapKind {
+            TapKind::Pcap
+        }
+        fn run(self: Box<Self>, _: &mut dyn Sink, _: &StopFlag) -> Result<(), TapError> {
+            thread::sleep(Duration::from_secs(60));
+            Ok(())
+        }
+    }
+
+    struct Refused;
+    impl Tap for Refused {
+        fn kind(&self) -> TapKind {
+            TapKind::Tls
+        }
+        fn run(self: Box<Self>, _: &mut dyn Sink, _: &StopFlag) -> Result<(), TapError> {
+            Err(TapError::Bpf { what: "no".into() })
+        }
+    }
+
+    struct Slow;
+    impl Exporter for Slow {
+        fn name(&self) -> &'static str {
+            "slow"
+        }
+        fn inference(&mut self, _: &Inference) {}
+        fn snapshot(&mut self, _: &Snapshot) {}
+        fn flush(&mut self, _: Duration) -> Result<(), ExportError> {
+            Ok(())
+        }
+        fn shutdown(&mut self, within: Duration) -> Result<(), ExportError> {
+            assert!(within <= STOP_WITHIN);
+            thread::sleep(Duration::from_secs(60));
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn it_starts_stops_and_flushes() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.jsonl");
+        let running = Running::builder()
+            .source(Source::new("idle", Box::new(Idle)))
+            .exporter(Box::new(JsonLines::open(&path).unwrap()))
+            .on_inference(|_| {})
+            .start()
+            .unwrap();
+        while !running.ready() {
+            thread::sleep(Duration::from_millis(1));
+        }
+        let began = now();
+        let ended = running.stop();
+        assert!(began.elapsed() < Duration::from_secs(1));
+        assert!(ended.undelivered.is_empty(), "{:?}", ended.undelivered);
+        assert_eq!((ended.report.inputs, ended.report.failed_inputs), (1, 0));
+        assert!(path.exists());
+    }
+
+    #[test]
+    fn a_tap_that_cannot_start_ends_the_agent_when_it_was_the_only_one() {
+        let running = Running::builder().source(Source::new("tls", Box::new(Refused))).start().unwrap();
+        let ended = running.wait(Duration::from_secs(5)).unwrap();
+        assert_eq!(ended.report.failed_inputs, 1);
+    }
+
+    #[test]
+    fn neither_a_deaf_tap_nor_a_hanging_exporter_delays_the_stop() {
+        let running =
+            Running::builder().source(Source::new("deaf", Box::new(Deaf))).exporter(Box::new(Slow)).start().unwrap();
+        let began = now();
+        let ended = running.stop();
+        assert!(began.elapsed() < Duration::from_secs(5));
+        assert_eq!(ended.undelivered, ["the deadline passed"]);
+    }
+
+    #[test]
+    fn a_full_queue_costs_a_counted_record_and_no_time() {
+        let (events, _inbox) = sync_channel(1);
+        let vitals = Arc::new(Vitals::default());
+        let slot = vitals.register(Box::new(Vec::new));
+        let mut tap = OnTap { events, vitals: Arc::clone(&vitals), slot, stop: StopFlag::default() };
+        for _ in 0..3 {
+            tap.inference(testing::inference());
+        }
+        let dropped = vitals.counters().iter().find(|c| c.name == crate::vitals::EXPORT_QUEUE_FULL).map(|c| c.count);
+        assert_eq!(dropped, Some(2));
+    }
+}

@@ -1,0 +1,189 @@
+//! The command line. Flags win over the environment, the environment wins over the configuration file.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use clap_complete::Shell;
+
+const ABOUT: &str = "Measures LLM traffic from outside: time to first token, gaps between chunks, tokens per second, outcomes.
+
+tokengauge watches TLS libraries by eBPF, or packets, and sees every streamed chunk at the instant it happened. Nothing is \
+proxied, no SDK is needed, no prompt or answer text is kept.";
+
+const AFTER: &str = "Exit codes:
+  0  all went well
+  1  something could not be read, tapped or written; what was read is still printed
+  2  wrong usage or configuration
+
+Start with `tokengauge demo`, then `sudo tokengauge run`.";
+
+const AFTER_RUN: &str = "Without configuration it taps every TLS library that it knows, by eBPF, and says what it sees on standard error.
+It ends cleanly on SIGTERM or SIGINT: open inferences are written as `truncated`, exporters flush, within 5 seconds. A second
+signal ends it at once.
+
+OTLP is exported when one of these says so:
+  OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_EXPORTER_OTLP_METRICS_ENDPOINT, OTEL_EXPORTER_OTLP_TRACES_ENDPOINT
+  OTEL_METRICS_EXPORTER=otlp, OTEL_TRACES_EXPORTER=otlp   (`none` switches a signal off)
+  --otlp-endpoint, or `otlp: {endpoint: …}` in the configuration file
+The other OTEL_* variables hold: OTEL_EXPORTER_OTLP_{PROTOCOL,HEADERS,TIMEOUT,COMPRESSION,CERTIFICATE,CLIENT_KEY,
+CLIENT_CERTIFICATE,INSECURE}, each also per signal; OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES, OTEL_METRIC_EXPORT_INTERVAL,
+OTEL_BSP_*, OTEL_SDK_DISABLED. Without a protocol, port 4317 means gRPC and everything else http/protobuf.
+
+Exit codes:
+  0  stopped by a signal, everything flushed or the deadline passed
+  1  a tap could not start or failed
+  2  wrong usage or configuration
+  130, 143  a second SIGINT or SIGTERM";
+
+/// The whole command line.
+#[derive(Parser, Debug)]
+#[command(name = "tokengauge", version, about = ABOUT.split_once("\n\n").map_or(ABOUT, |(first, _)| first), long_about = ABOUT, after_help = AFTER, max_term_width = 120)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Measures what capture files (pcap, pcapng) hold.
+    Replay(ReplayArgs),
+    /// Watches this machine until it is told to stop.
+    #[command(after_help = AFTER_RUN)]
+    Run(RunArgs),
+    /// Shows it at work: a local server, a client, and what tokengauge sees of them.
+    Demo(DemoArgs),
+    /// Says what tokengauge can do on this machine, and tries it on itself.
+    Doctor(DoctorArgs),
+    /// Lists the APIs that are understood.
+    Dialects(DialectsArgs),
+    /// Prints a completion script for a shell.
+    Completions {
+        /// The shell.
+        shell: Shell,
+    },
+}
+
+/// `replay`.
+#[derive(Args, Debug)]
+#[command(after_help = "Exit codes:\n  0  every file was read to its end\n  1  a file could not be read or is cut short; what was read is printed\n  2  wrong usage")]
+pub struct ReplayArgs {
+    /// Capture files, read one after the other; `-` is standard input.
+    #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub files: Vec<PathBuf>,
+    /// What to print on standard output.
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub format: Format,
+    /// Writes the closing statistics as JSON to this file instead of standard error.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub stats: Option<PathBuf>,
+}
+
+/// What `replay` prints.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Format {
+    /// One row per model.
+    Table,
+    /// One JSON object per inference (record version 1), in order of completion.
+    Jsonl,
+}
+
+/// `run`.
+#[derive(Args, Debug, Default)]
+pub struct RunArgs {
+    /// Configuration file (YAML).
+    #[arg(long, value_name = "FILE", env = "TOKENGAUGE_CONFIG", value_hint = ValueHint::FilePath)]
+    pub config: Option<PathBuf>,
+    /// Appends one record per finished inference to this file; `-` is standard output.
+    #[arg(long, value_name = "FILE|-", env = "TOKENGAUGE_JSONL", value_hint = ValueHint::FilePath)]
+    pub jsonl: Option<PathBuf>,
+    /// Does not tap TLS libraries.
+    #[arg(long, env = "TOKENGAUGE_NO_TLS", value_parser = clap::builder::FalseyValueParser::new(), action = clap::ArgAction::SetTrue)]
+    pub no_tls: bool,
+    /// Taps only this process; may be repeated.
+    #[arg(long = "pid", value_name = "PID", env = "TOKENGAUGE_PIDS", value_delimiter = ',')]
+    pub pids: Vec<u32>,
+    /// Also captures packets on this interface (unencrypted HTTP); may be repeated.
+    #[arg(long = "interface", short = 'i', value_name = "IF", env = "TOKENGAUGE_INTERFACES", value_delimiter = ',')]
+    pub interfaces: Vec<String>,
+    /// Capture filter (pcap-filter(7)) for the interfaces given by `--interface`.
+    #[arg(long, value_name = "EXPR", env = "TOKENGAUGE_FILTER", requires = "interfaces")]
+    pub filter: Option<String>,
+    /// Exports OTLP to this endpoint, e.g. `http://collector:4317`.
+    #[arg(long, value_name = "URL", env = "TOKENGAUGE_OTLP_ENDPOINT", value_hint = ValueHint::Url)]
+    pub otlp_endpoint: Option<String>,
+    /// Writes the closing statistics as JSON to this file.
+    #[arg(long, value_name = "FILE", env = "TOKENGAUGE_STATS", value_hint = ValueHint::FilePath)]
+    pub stats: Option<PathBuf>,
+    /// What the agent logs about itself, e.g. `info` or `tokengauge=debug`.
+    #[arg(long, value_name = "FILTER", env = "TOKENGAUGE_LOG")]
+    pub log: Option<String>,
+    /// Says every inference on standard error, also when that is no terminal.
+    #[arg(long, short, env = "TOKENGAUGE_VERBOSE", value_parser = clap::builder::FalseyValueParser::new(), action = clap::ArgAction::SetTrue)]
+    pub verbose: bool,
+    /// Checks the configuration, prints it as it would be used, and ends.
+    #[arg(long)]
+    pub check: bool,
+}
+
+/// `demo`.
+#[derive(Args, Debug)]
+pub struct DemoArgs {
+    /// Ends after the first round, with exit code 0 when every figure was right.
+    #[arg(long)]
+    pub once: bool,
+}
+
+/// `doctor`.
+#[derive(Args, Debug)]
+#[command(after_help = "Exit codes:\n  0  an event of the agent's own process was received: tapping works here\n  1  it was not; the output says why")]
+pub struct DoctorArgs {
+    /// Prints JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `dialects`.
+#[derive(Args, Debug)]
+pub struct DialectsArgs {
+    /// How to print the list.
+    #[arg(long, value_enum, default_value_t = ListFormat::Table)]
+    pub format: ListFormat,
+}
+
+/// How to print a list.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ListFormat {
+    /// Aligned columns.
+    Table,
+    /// A Markdown table, as in the README.
+    Markdown,
+    /// A JSON array.
+    Json,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_definitions_hold_together() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn flags_repeat() {
+        let cli = Cli::try_parse_from(["tokengauge", "run", "--pid", "1", "--pid", "2,3", "-i", "lo"]).unwrap();
+        let Command::Run(run) = cli.command else { panic!("not run") };
+        assert_eq!((run.pids, run.interfaces, run.no_tls), (vec![1, 2, 3], vec!["lo".to_owned()], false));
+    }
+
+    #[test]
+    fn usage_errors_are_2() {
+        for bad in [&["tokengauge", "replay"][..], &["tokengauge", "replay", "x", "--format", "xml"], &["tokengauge", "run", "--filter", "tcp"]] {
+            assert_eq!(Cli::try_parse_from(bad).unwrap_err().exit_code(), 2, "{bad:?}");
+        }
+    }
+}

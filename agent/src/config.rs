@@ -1,0 +1,325 @@
+//! What `run` is to do: the configuration file, with the environment and the flags on top of it.
+//!
+//! The file is YAML. An unknown key is an error that names the file, the line, the path and the nearest right key: a
+//! misspelt setting that is silently ignored is worse than none.
+
+use std::path::{Path, PathBuf};
+
+use regex::Regex;
+use serde::Deserialize;
+
+use crate::cli::RunArgs;
+use crate::export::otlp;
+
+/// Everything that can be configured.
+#[derive(Deserialize, Clone, Debug, Default, PartialEq)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// Where bytes come from.
+    pub taps: Taps,
+    /// OTLP metrics and spans.
+    pub otlp: otlp::Config,
+    /// Records as JSON lines.
+    pub jsonl: Option<Jsonl>,
+    /// What the agent logs about itself (tracing-subscriber's filter syntax).
+    pub log: Option<String>,
+}
+
+/// `taps`.
+#[derive(Deserialize, Clone, Debug, Default, PartialEq)]
+#[serde(deny_unknown_fields, default)]
+pub struct Taps {
+    /// eBPF on TLS libraries.
+    pub tls: Tls,
+    /// Live packet captures.
+    pub pcap: Vec<Pcap>,
+}
+
+/// `taps.tls`.
+#[derive(Deserialize, Clone, Debug, PartialEq)]
+#[serde(deny_unknown_fields, default)]
+pub struct Tls {
+    /// Whether to tap at all.
+    pub enabled: bool,
+    /// Only these processes; empty: all.
+    pub pids: Vec<u32>,
+    /// Only processes whose command name matches one of these; empty: all.
+    pub include: Vec<String>,
+    /// Not processes whose command name matches one of these.
+    pub exclude: Vec<String>,
+    /// Size of the kernel's ring buffer.
+    pub ring_mib: u32,
+}
+
+impl Default for Tls {
+    fn default() -> Self {
+        Self { enabled: true, pids: Vec::new(), include: Vec::new(), exclude: Vec::new(), ring_mib: 16 }
+    }
+}
+
+/// `taps.pcap[]`.
+#[derive(Deserialize, Clone, Debug, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct Pcap {
+    /// The interface, e.g. `lo` or `eth0`; `any` is all of them.
+    pub interface: String,
+    /// pcap-filter(7).
+    #[serde(default)]
+    pub filter: Option<String>,
+    /// Size of the kernel's capture buffer.
+    #[serde(default = "default_buffer_mib")]
+    pub buffer_mib: u32,
+    /// Bytes kept of each packet.
+    #[serde(default = "default_snaplen")]
+    pub snaplen: u32,
+}
+
+const fn default_buffer_mib() -> u32 {
+    32
+}
+
+const fn default_snaplen() -> u32 {
+    // Offloads join segments to packets of up to 64 KiB and more.
+    262_144
+}
+
+/// `jsonl`.
+#[derive(Deserialize, Clone, Debug, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct Jsonl {
+    /// The file to append to; `-` is standard output.
+    pub path: PathBuf,
+}
+
+/// What is wrong with a configuration.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file.
+        path: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The file is no YAML of the right shape.
+    #[error("{path}:{line}:{column}: {what}{hint}")]
+    Shape {
+        /// The file.
+        path: String,
+        /// Line, from 1.
+        line: usize,
+        /// Column, from 1.
+        column: usize,
+        /// Path within the file, and what is wrong there.
+        what: String,
+        /// The nearest right key, in words.
+        hint: String,
+    },
+    /// A value is of the right type and still wrong.
+    #[error("{origin}: {key}: {what}")]
+    Value {
+        /// The file, or `command line`.
+        origin: String,
+        /// Path of the key.
+        key: String,
+        /// What is wrong.
+        what: String,
+    },
+}
+
+impl Config {
+    /// The configuration of a `run`: file, then environment, then flags.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or something in it is wrong.
+    pub fn load(args: &RunArgs) -> Result<Self, ConfigError> {
+        let (mut config, origin) = match &args.config {
+            Some(path) => (Self::read(path)?, path.display().to_string()),
+            None => (Self::default(), "command line".to_owned()),
+        };
+        config.apply(args);
+        config.check(&origin)?;
+        Ok(config)
+    }
+
+    fn read(path: &Path) -> Result<Self, ConfigError> {
+        let name = path.display().to_string();
+        let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Io { path: name.clone(), source })?;
+        Self::parse(&text, &name)
+    }
+
+    /// Parses the text of a file called `path`.
+    ///
+    /// # Errors
+    /// When it is no YAML, or has unknown keys or wrong types.
+    pub fn parse(text: &str, path: &str) -> Result<Self, ConfigError> {
+        if text.lines().all(|l| l.trim().is_empty() || l.trim_start().starts_with('#')) {
+            return Ok(Self::default());
+        }
+        serde_norway::from_str(text).map_err(|error| {
+            let (line, column) = error.location().map_or((1, 1), |l| (l.line(), l.column()));
+            let full = error.to_string();
+            let what = full.rsplit_once(" at line ").map_or(full.as_str(), |(what, _)| what).to_owned();
+            let hint = nearest(&what).map(|key| format!(" (did you mean `{key}`?)")).unwrap_or_default();
+            ConfigError::Shape { path: path.to_owned(), line, column, what, hint }
+        })
+    }
+
+    fn apply(&mut self, args: &RunArgs) {
+        if args.no_tls {
+            self.taps.tls.enabled = false;
+        }
+        if !args.pids.is_empty() {
+            self.taps.tls.pids.clone_from(&args.pids);
+        }
+        if !args.interfaces.is_empty() {
+            let pcap = |interface: &String| Pcap {
+                interface: interface.clone(),
+                filter: args.filter.clone(),
+                buffer_mib: default_buffer_mib(),
+                snaplen: default_snaplen(),
+            };
+            self.taps.pcap = args.interfaces.iter().map(pcap).collect();
+        }
+        if let Some(path) = &args.jsonl {
+            self.jsonl = Some(Jsonl { path: path.clone() });
+        }
+        if let Some(endpoint) = &args.otlp_endpoint {
+            self.otlp.endpoint = Some(endpoint.clone());
+            self.otlp.endpoint_wins = true;
+        }
+        if let Some(log) = &args.log {
+            self.log = Some(log.clone());
+        }
+    }
+
+    fn check(&self, origin: &str) -> Result<(), ConfigError> {
+        let wrong = |key: String, what: String| Err(ConfigError::Value { origin: origin.to_owned(), key, what });
+        for (list, patterns) in [("include", &self.taps.tls.include), ("exclude", &self.taps.tls.exclude)] {
+            for (i, pattern) in patterns.iter().enumerate() {
+                if let Err(error) = Regex::new(pattern) {
+                    let what = error.to_string().lines().last().unwrap_or_default().trim().to_owned();
+                    return wrong(format!("taps.tls.{list}[{i}]"), format!("`{pattern}` is no regular expression: {what}"));
+                }
+            }
+        }
+        if !self.taps.tls.ring_mib.is_power_of_two() || self.taps.tls.ring_mib > 1024 {
+            return wrong("taps.tls.ring_mib".into(), format!("{} is no power of two up to 1024", self.taps.tls.ring_mib));
+        }
+        for (i, pcap) in self.taps.pcap.iter().enumerate() {
+            if pcap.interface.is_empty() {
+                return wrong(format!("taps.pcap[{i}].interface"), "is empty".into());
+            }
+            if !(1..=2_048).contains(&pcap.buffer_mib) {
+                return wrong(format!("taps.pcap[{i}].buffer_mib"), format!("{} is not between 1 and 2048", pcap.buffer_mib));
+            }
+            if !(64..=1 << 20).contains(&pcap.snaplen) {
+                return wrong(format!("taps.pcap[{i}].snaplen"), format!("{} is not between 64 and 1048576", pcap.snaplen));
+            }
+        }
+        if !self.taps.tls.enabled && self.taps.pcap.is_empty() {
+            return wrong("taps".into(), "TLS tapping is off and there is no interface: nothing to watch".into());
+        }
+        if let Err(what) = self.otlp.check() {
+            return wrong("otlp".into(), what);
+        }
+        Ok(())
+    }
+}
+
+/// The key nearest to the unknown one that a serde message names: "unknown field `a`, expected one of `b`, `c`".
+fn nearest(message: &str) -> Option<&str> {
+    let (_, rest) = message.split_once("unknown field `")?;
+    let (unknown, expected) = rest.split_once('`')?;
+    expected
+        .split('`')
+        .skip(1)
+        .step_by(2)
+        .map(|key| (distance(unknown, key), key))
+        .min()
+        .filter(|(far, key)| *far <= (key.len() / 2).max(2))
+        .map(|(_, key)| key)
+}
+
+/// Edits (insert, delete, replace) from one word to the other.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = i;
+        let mut left = i + 1;
+        for (y, above) in b.iter().zip(row.iter_mut().skip(1)) {
+            let cost = (diagonal + usize::from(x != *y)).min(left + 1).min(*above + 1);
+            diagonal = std::mem::replace(above, cost);
+            left = cost;
+        }
+        if let Some(first) = row.first_mut() {
+            *first = i + 1;
+        }
+    }
+    row.last().copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str) -> Result<Config, String> {
+        let config = Config::parse(text, "x.yaml").map_err(|e| e.to_string())?;
+        config.check("x.yaml").map_err(|e| e.to_string())?;
+        Ok(config)
+    }
+
+    #[test]
+    fn a_full_file() {
+        let text = "
+taps:
+  tls: {enabled: true, pids: [1, 2], include: ['^python'], exclude: [curl], ring_mib: 64}
+  pcap:
+    - {interface: eth0, filter: tcp port 8000, buffer_mib: 64, snaplen: 65535}
+    - {interface: lo}
+otlp:
+  endpoint: http://collector:4317
+  protocol: grpc
+  headers: {authorization: Bearer x}
+  interval_s: 10
+jsonl: {path: /var/log/tokengauge.jsonl}
+log: tokengauge=debug
+";
+        let config = check(text).unwrap();
+        assert_eq!(config.taps.pcap[1], Pcap { interface: "lo".into(), filter: None, buffer_mib: 32, snaplen: 262_144 });
+        assert_eq!(config.taps.tls.ring_mib, 64);
+        assert_eq!(check("# nothing\n").unwrap(), Config::default());
+    }
+
+    #[test]
+    fn errors_say_where_and_what() {
+        for (text, want) in [
+            ("taps:\n  tls:\n    enabld: true\n", "x.yaml:3:5: taps.tls: unknown field `enabld`, expected one of `enabled`, `pids`, `include`, `exclude`, `ring_mib` (did you mean `enabled`?)"),
+            ("tap: {}\n", "x.yaml:1:1: unknown field `tap`, expected one of `taps`, `otlp`, `jsonl`, `log` (did you mean `taps`?)"),
+            ("taps:\n  tls: {ring_mib: big}\n", "x.yaml:2:19: taps.tls.ring_mib: invalid type: string \"big\", expected u32"),
+            ("taps: {tls: {include: ['(']}}\n", "x.yaml: taps.tls.include[0]: `(` is no regular expression: error: unclosed group"),
+            ("taps: {tls: {enabled: false}}\n", "x.yaml: taps: TLS tapping is off and there is no interface: nothing to watch"),
+            ("taps: {pcap: [{interface: lo, snaplen: 1}]}\n", "x.yaml: taps.pcap[0].snaplen: 1 is not between 64 and 1048576"),
+            ("otlp: {protocol: http}\n", "x.yaml:1:18: otlp.protocol: unknown variant `http`, expected `grpc` or `http/protobuf`"),
+        ] {
+            assert_eq!(check(text).unwrap_err(), want);
+        }
+    }
+
+    #[test]
+    fn flags_win() {
+        let mut config = Config::parse("jsonl: {path: a}\ntaps: {pcap: [{interface: eth0}]}\n", "x.yaml").unwrap();
+        let args = RunArgs { jsonl: Some("b".into()), interfaces: vec!["lo".into()], no_tls: true, ..RunArgs::default() };
+        config.apply(&args);
+        assert_eq!(config.jsonl, Some(Jsonl { path: "b".into() }));
+        assert_eq!((config.taps.tls.enabled, config.taps.pcap[0].interface.as_str()), (false, "lo"));
+    }
+
+    #[test]
+    fn distances() {
+        assert_eq!((distance("kitten", "sitting"), distance("", "ab"), distance("ab", "ab")), (3, 2, 0));
+    }
+}

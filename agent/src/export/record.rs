@@ -1,0 +1,400 @@
+//! The inference record, version 1: the public contract of `replay --format jsonl` and `run --jsonl`.
+//!
+//! Fields are added, never renamed or re-purposed within version 1. Unknown is `null`, never 0 or "". The structs borrow from
+//! the [`Inference`]; nothing is copied but the gaps, which are sorted in a buffer that is used again.
+
+use serde::Serialize;
+use tokengauge_core::inference::{Inference, Outcome, Reason, Stage, Usage};
+use tokengauge_core::name::Name;
+
+/// Writes records, one JSON object per line, into a buffer that it keeps.
+#[derive(Debug, Default)]
+pub struct Writer {
+    line: Vec<u8>,
+    sorted: Vec<u64>,
+}
+
+impl Writer {
+    /// The line of one inference, with its line end.
+    pub fn line(&mut self, inference: &Inference) -> &[u8] {
+        self.line.clear();
+        let record = Record::new(inference, &mut self.sorted);
+        if serde_json::to_writer(&mut self.line, &record).is_err() {
+            // Writing plain structs to a Vec cannot fail; were it so, half a line must not leave.
+            self.line.clear();
+            return &self.line;
+        }
+        self.line.push(b'\n');
+        &self.line
+    }
+}
+
+#[derive(Serialize)]
+struct Record<'a> {
+    v: u8,
+    start_unix_nano: String,
+    tap: &'static str,
+    vantage: &'static str,
+    api: &'static str,
+    provider: &'static str,
+    operation: &'static str,
+    stream: bool,
+    protocol: &'static str,
+    client: Client,
+    server: Server<'a>,
+    workload: Option<()>,
+    request: Request<'a>,
+    response: Response<'a>,
+    outcome: &'static str,
+    error: Option<Failure<'a>>,
+    usage: UsageCounts,
+    chunks: Chunks,
+    timing_s: Timing,
+    rates: Rates,
+    batch_ratio: Option<f64>,
+    gaps: u32,
+    undefined: Undefined,
+    server_timing_s: Option<ServerTiming>,
+    trace: Trace,
+}
+
+#[derive(Serialize)]
+struct Client {
+    address: Option<String>,
+    port: Option<u16>,
+}
+
+#[derive(Serialize)]
+struct Server<'a> {
+    address: Option<String>,
+    port: Option<u16>,
+    host: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct Request<'a> {
+    model: Option<&'a str>,
+    bytes: u64,
+    id: Option<&'a str>,
+    traceparent: Option<String>,
+    tenant: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct Response<'a> {
+    model: Option<&'a str>,
+    id: Option<&'a str>,
+    status: Option<u16>,
+    finish_reasons: Vec<&'a str>,
+    bytes: u64,
+    content_encoding: Option<&'static str>,
+}
+
+#[derive(Serialize)]
+struct Failure<'a> {
+    #[serde(rename = "type")]
+    kind: &'a str,
+    stage: &'static str,
+}
+
+#[derive(Serialize)]
+struct UsageCounts {
+    input_tokens: Option<u64>,
+    output_tokens: Option<u64>,
+    cache_read_input_tokens: Option<u64>,
+    cache_write_input_tokens: Option<u64>,
+    reasoning_output_tokens: Option<u64>,
+    source: Option<&'static str>,
+}
+
+#[derive(Serialize)]
+struct Chunks {
+    events: u32,
+    generated: u32,
+    reasoning: u32,
+    tool_starts: u32,
+    arrivals: u32,
+    coalesced: u32,
+}
+
+#[derive(Serialize)]
+struct Timing {
+    request_sent: Option<f64>,
+    response_head: Option<f64>,
+    first_body_byte: Option<f64>,
+    first_event: Option<f64>,
+    first_reasoning: Option<f64>,
+    first_output: Option<f64>,
+    ttft: Option<f64>,
+    ttfa: Option<f64>,
+    last_generated: Option<f64>,
+    duration: Option<f64>,
+    tpot: Option<f64>,
+    tpot_without_reasoning: bool,
+    max_stall: Option<f64>,
+    inter_chunk: Option<InterChunk>,
+}
+
+/// Of the gaps between generated events of one choice. All but the struct itself is `null` when there were more gaps than are
+/// kept: figures of a part would be no figures of the request.
+#[derive(Serialize, Default)]
+struct InterChunk {
+    count: Option<u64>,
+    mean: Option<f64>,
+    min: Option<f64>,
+    p50: Option<f64>,
+    p90: Option<f64>,
+    p95: Option<f64>,
+    p99: Option<f64>,
+    max: Option<f64>,
+}
+
+#[derive(Serialize)]
+struct Rates {
+    output_tokens_per_s: Option<f64>,
+    total_tokens_per_s: Option<f64>,
+}
+
+#[derive(Serialize)]
+struct Undefined {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ttft: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ttfa: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tpot: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_stall: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    duration: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usage: Option<&'static str>,
+}
+
+#[derive(Serialize)]
+struct ServerTiming {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    queue: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prefill: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ttft: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tpot: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    decode: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    total: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    load: Option<f64>,
+}
+
+#[derive(Serialize)]
+struct Trace {
+    trace_id: String,
+    span_id: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parent_span_id: Option<String>,
+}
+
+impl<'a> Record<'a> {
+    fn new(i: &'a Inference, sorted: &mut Vec<u64>) -> Self {
+        let t = &i.timing;
+        let seconds = |d: Option<std::time::Duration>| d.map(|d| d.as_secs_f64());
+        let usage = i.usage.unwrap_or_default();
+        Self {
+            v: 1,
+            start_unix_nano: t.start.unix_nanos().to_string(),
+            tap: i.tap.as_str(),
+            vantage: i.vantage.as_str(),
+            api: i.api,
+            provider: i.provider,
+            operation: i.operation.as_str(),
+            stream: i.stream,
+            protocol: i.protocol,
+            client: Client { address: i.client.map(|a| a.ip().to_string()), port: i.client.map(|a| a.port()) },
+            server: Server {
+                address: i.server.map(|a| a.ip().to_string()),
+                port: i.server.map(|a| a.port()),
+                host: i.host.as_ref().map(Name::as_str),
+            },
+            workload: None,
+            request: Request {
+                model: i.request.model.as_ref().map(Name::as_str),
+                bytes: i.request.bytes,
+                id: i.request.id.as_ref().map(Name::as_str),
+                traceparent: i.request.traceparent.map(|p| format!("00-{:032x}-{:016x}-{:02x}", p.trace_id, p.span_id, p.flags)),
+                tenant: None,
+            },
+            response: Response {
+                model: i.response.model.as_ref().map(Name::as_str),
+                id: i.response.id.as_ref().map(Name::as_str),
+                status: i.response.status,
+                finish_reasons: i.response.finish_reasons.iter().map(Name::as_str).collect(),
+                bytes: i.response.bytes,
+                content_encoding: i.response.content_encoding,
+            },
+            outcome: i.outcome.as_str(),
+            error: i.error.as_ref().map(|e| Failure { kind: e.kind.as_str(), stage: e.stage.as_str() }),
+            usage: UsageCounts {
+                input_tokens: usage.input,
+                output_tokens: usage.output,
+                cache_read_input_tokens: usage.cache_read,
+                cache_write_input_tokens: usage.cache_write,
+                reasoning_output_tokens: usage.reasoning,
+                source: (usage != Usage::default()).then_some("provider"),
+            },
+            chunks: Chunks {
+                events: i.chunks.events,
+                generated: i.chunks.generated,
+                reasoning: i.chunks.reasoning,
+                tool_starts: i.chunks.tool_starts,
+                arrivals: i.chunks.arrivals,
+                coalesced: i.chunks.generated.saturating_sub(i.chunks.arrivals),
+            },
+            timing_s: Timing {
+                request_sent: seconds(t.request_sent),
+                response_head: seconds(t.response_head),
+                first_body_byte: seconds(t.first_body_byte),
+                first_event: seconds(t.first_event),
+                first_reasoning: seconds(t.first_reasoning),
+                first_output: seconds(t.first_output),
+                ttft: seconds(t.ttft.ok()),
+                ttfa: seconds(t.ttfa.ok()),
+                last_generated: seconds(t.last_generated),
+                duration: seconds(t.duration.ok()),
+                tpot: t.tpot.ok(),
+                tpot_without_reasoning: t.tpot_without_reasoning,
+                max_stall: seconds(t.max_stall.ok()),
+                inter_chunk: inter_chunk(&t.gaps, t.gaps_complete, sorted),
+            },
+            rates: Rates { output_tokens_per_s: t.output_tokens_per_s(), total_tokens_per_s: t.total_tokens_per_s(i.usage.as_ref()) },
+            batch_ratio: i.batch_ratio(),
+            gaps: i.gaps,
+            undefined: Undefined {
+                ttft: t.ttft.err().map(Reason::as_str),
+                ttfa: t.ttfa.err().map(Reason::as_str),
+                tpot: t.tpot.err().map(Reason::as_str),
+                max_stall: t.max_stall.err().map(Reason::as_str),
+                duration: t.duration.err().map(Reason::as_str),
+                usage: (usage.input.is_none() && usage.output.is_none()).then(|| why_no_usage(i).as_str()),
+            },
+            server_timing_s: i.server_timing.map(|s| ServerTiming {
+                queue: s.queue,
+                prefill: s.prefill,
+                ttft: s.ttft,
+                tpot: s.tpot,
+                decode: s.decode,
+                total: s.total,
+                load: s.load,
+            }),
+            trace: Trace {
+                trace_id: format!("{:032x}", i.trace.trace_id),
+                span_id: format!("{:016x}", i.trace.span_id),
+                parent_span_id: i.trace.parent.map(|p| format!("{p:016x}")),
+            },
+        }
+    }
+}
+
+/// Why an inference did not end as it should, or ended without a first token although it streamed; `None` when all is well.
+pub fn reason(i: &Inference) -> Option<Reason> {
+    match i.outcome {
+        Outcome::Completed => i.timing.ttft.err().filter(|_| i.stream),
+        Outcome::Cancelled => Some(Reason::ClientCancelled),
+        Outcome::Truncated => Some(Reason::Truncated),
+        Outcome::Lost => [i.timing.ttft.err(), i.timing.duration.err()]
+            .into_iter()
+            .flatten()
+            .find(|r| matches!(r, Reason::CaptureGap | Reason::MissedStart | Reason::Unparsed | Reason::Evicted))
+            .or(Some(Reason::CaptureGap)),
+        Outcome::Failed => Some(match &i.error {
+            Some(e) if e.kind.as_str() == "timeout" => Reason::Timeout,
+            Some(e) if e.stage == Stage::Http => Reason::HttpError,
+            Some(e) if e.stage == Stage::Stream => Reason::StreamError,
+            _ => Reason::ServerClosed,
+        }),
+    }
+}
+
+/// Usage has no reason of its own: it is what kept the answer from its end, and `no_usage` only when it did end.
+fn why_no_usage(i: &Inference) -> Reason {
+    match reason(i) {
+        Some(why) if i.outcome != Outcome::Completed => why,
+        Some(why @ (Reason::CaptureGap | Reason::MissedStart | Reason::Unparsed | Reason::Evicted)) => why,
+        _ if i.gaps > 0 => Reason::CaptureGap,
+        _ => Reason::NoUsage,
+    }
+}
+
+fn inter_chunk(gaps: &[u64], complete: bool, sorted: &mut Vec<u64>) -> Option<InterChunk> {
+    if gaps.is_empty() {
+        return None;
+    }
+    if !complete {
+        return Some(InterChunk::default());
+    }
+    sorted.clear();
+    sorted.extend_from_slice(gaps);
+    sorted.sort_unstable();
+    let at = |q: f64| Some(interpolate(sorted, q) / 1e9);
+    Some(InterChunk {
+        count: Some(sorted.len() as u64),
+        mean: Some(sorted.iter().map(|g| *g as f64).sum::<f64>() / sorted.len() as f64 / 1e9),
+        min: at(0.0),
+        p50: at(0.5),
+        p90: at(0.9),
+        p95: at(0.95),
+        p99: at(0.99),
+        max: at(1.0),
+    })
+}
+
+/// Linear interpolation between the two nearest ranks, as numpy's default.
+fn interpolate(sorted: &[u64], q: f64) -> f64 {
+    let Some(last) = sorted.len().checked_sub(1) else { return 0.0 };
+    let position = q * last as f64;
+    let low = position.floor() as usize;
+    let value = |i: usize| sorted.get(i.min(last)).map_or(0.0, |v| *v as f64);
+    value(low) + (value(low + 1) - value(low)) * (position - low as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+    use expect_test::expect;
+
+    #[test]
+    fn the_record_of_a_completed_stream() {
+        let line = String::from_utf8(Writer::default().line(&testing::inference()).to_vec()).unwrap();
+        assert!(line.ends_with("}\n") && line.matches('\n').count() == 1);
+        let value: serde_json::Value = serde_json::from_str(&line).unwrap();
+        expect![[r#""#]].assert_eq(&serde_json::to_string_pretty(&value).unwrap());
+    }
+
+    #[test]
+    fn what_is_unknown_is_null_with_its_reason() {
+        let value: serde_json::Value = serde_json::from_slice(Writer::default().line(&testing::refused())).unwrap();
+        for path in ["/timing_s/ttft", "/timing_s/inter_chunk", "/usage/output_tokens", "/usage/source", "/response/model", "/client/port"] {
+            assert!(value.pointer(path).unwrap().is_null(), "{path}");
+        }
+        for measure in ["ttft", "ttfa", "tpot", "max_stall", "usage"] {
+            assert_eq!(value["undefined"][measure], "http_error", "{measure}");
+        }
+        assert_eq!(value["error"], serde_json::json!({"type": "rate_limit_exceeded", "stage": "http"}));
+        assert!(!value.to_string().contains("\"\""));
+    }
+
+    #[test]
+    fn percentiles_interpolate_as_numpy_does() {
+        // numpy.percentile([1, 2, 3, 10], [50, 90, 99]) = 2.5, 7.9, 9.79
+        let mut scratch = Vec::new();
+        let got = inter_chunk(&[3_000_000_000, 1_000_000_000, 10_000_000_000, 2_000_000_000], true, &mut scratch).unwrap();
+        for (got, want) in [(got.p50, 2.5), (got.p90, 7.9), (got.p99, 9.79), (got.mean, 4.0), (got.min, 1.0), (got.max, 10.0)] {
+            assert!((got.unwrap() - want).abs() < 1e-9);
+        }
+        assert!(inter_chunk(&[], true, &mut scratch).is_none());
+        assert!(inter_chunk(&[1], false, &mut scratch).unwrap().p50.is_none());
+    }
+}
