@@ -420,3 +420,6 @@ const fn id(slot: u32, generation: u32) -> ConnId {
     ConnId((generation as u64) << 32 | slot as u64)
 }
 
+
+#[cfg(test)]
+mod tests;
