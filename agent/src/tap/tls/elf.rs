@@ -66,7 +66,7 @@ impl Image {
         let mut segments = Vec::new();
         for segment in file.segments() {
             let (file_offset, len) = segment.file_range();
-            let executable = matches!(segment.flags(), object::SegmentFlags::Elf { p_flags } if p_flags & object::elf::PF_X != 0);
+            let executable = matches!(segment.flags(), object::SegmentFlags::Elf { p_flags, .. } if p_flags.contains(object::elf::PF_X));
             let code = (executable && len <= MAX_CODE).then(|| segment.data().ok().map(<[u8]>::to_vec)).flatten();
             segments.push(Segment { address: segment.address(), file_offset, executable: code, len });
         }

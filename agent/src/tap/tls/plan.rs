@@ -19,7 +19,7 @@
 
 use std::collections::BTreeSet;
 
-use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Formatter as _, GasFormatter, Instruction, InstructionInfoFactory, OpAccess, OpKind, Register};
+use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, OpAccess, OpKind, Register};
 use tokengauge_ebpf_common::cookie::Count;
 
 use super::elf::Image;
@@ -168,10 +168,7 @@ fn place(image: &Image, functions: Vec<String>, hop: &Hop, hops: usize, _wanted:
         Some((address, instruction)) => (address, Some(instruction)),
         None => (hop.entry, image.is_x86_64().then(|| decode(image, hop.entry, 16).next()).flatten()),
     };
-    let mut text = String::new();
-    if let Some(instruction) = &instruction {
-        GasFormatter::new().format(instruction, &mut text);
-    }
+    let text = instruction.as_ref().map(name).unwrap_or_default();
     Place {
         functions,
         address,
@@ -182,6 +179,15 @@ fn place(image: &Image, functions: Vec<String>, hop: &Hop, hops: usize, _wanted:
         cost: instruction.as_ref().map_or(Cost::Unknown, cost),
         count: hop.count,
     }
+}
+
+/// The instruction's mnemonic, with its first operand where that is a register.
+fn name(instruction: &Instruction) -> String {
+    let mut text = format!("{:?}", instruction.mnemonic()).to_lowercase();
+    if instruction.op_count() > 0 && instruction.op0_kind() == OpKind::Register {
+        text.push_str(&format!(" %{:?}", instruction.op0_register()).to_lowercase());
+    }
+    text
 }
 
 fn decode(image: &Image, address: u64, len: u64) -> impl Iterator<Item = Instruction> {
