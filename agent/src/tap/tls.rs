@@ -344,7 +344,7 @@ impl Running {
             ],
             gaps: self.conns.gaps,
             missed_start: self.conns.missed_start,
-            connections: self.conns.len() as u64,
+            connections: self.conns.count() as u64,
             muted: self.conns.muted(),
             attach: self.attachments.outcomes.iter().map(|(outcome, n)| (outcome.as_str(), *n)).collect(),
             fallbacks: self.attachments.fallbacks,

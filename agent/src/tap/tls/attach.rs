@@ -40,7 +40,6 @@ impl Outcome {
 
 /// One file with probes in it.
 pub(super) struct Attached {
-    pub library: &'static str,
     pub shown: String,
     pub sites: Vec<(u32, Site)>,
     functions: Functions,
@@ -123,7 +122,6 @@ impl Attachments {
             attachments.push(kernel.attach(role, &candidate.open, &places).map_err(|e| e.to_string())?);
         }
         let attached = Attached {
-            library: library.name(),
             shown: candidate.shown.clone(),
             sites,
             functions,
@@ -168,10 +166,5 @@ impl Attachments {
             stays
         });
         gone
-    }
-
-    /// The attached files.
-    pub(super) fn files(&self) -> impl Iterator<Item = &Attached> {
-        self.files.values()
     }
 }

@@ -62,14 +62,9 @@ impl Conns {
         Self { unix_offset, ..Self::default() }
     }
 
-    /// How many are known.
-    pub fn len(&self) -> usize {
+    /// How many are open.
+    pub fn count(&self) -> usize {
         self.table.len()
-    }
-
-    /// Whether none is known.
-    pub fn is_empty(&self) -> bool {
-        self.table.is_empty()
     }
 
     /// How many of them are muted.

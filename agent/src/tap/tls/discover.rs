@@ -111,10 +111,11 @@ impl Processes {
         let mut found: BTreeMap<FileId, Candidate> = BTreeMap::new();
         for entry in LIBRARIES.iter().filter_map(|d| fs::read_dir(d).ok()).flatten().filter_map(Result::ok) {
             if entry.file_name().to_str().is_some_and(&is_named)
-                && let Some(id) = FileId::of(&entry.path())
+                && let Ok(open) = entry.path().canonicalize()
+                && let Some(id) = FileId::of(&open)
             {
-                let shown = entry.path().display().to_string();
-                found.entry(id).or_insert(Candidate { id, open: entry.path(), shown, pid: None });
+                let shown = open.display().to_string();
+                found.entry(id).or_insert(Candidate { id, open, shown, pid: None });
             }
         }
         found.into_values().collect()

@@ -37,7 +37,8 @@ impl TlsLibrary for OpenSsl {
     }
 
     fn is_named(&self, file: &str) -> bool {
-        file.starts_with("libssl") && file.contains(".so")
+        // libssl.so.3, and libssl-<hash>.so.3 of a Python wheel; libssl3.so is NSS.
+        file.starts_with("libssl.so") || (file.starts_with("libssl-") && file.contains(".so"))
     }
 
     fn required(&self) -> &'static [&'static str] {

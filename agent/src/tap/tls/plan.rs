@@ -355,3 +355,130 @@ fn copied(instruction: &Instruction, held: &[Value; 16]) -> Option<(Register, Va
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expect_test::{Expect, expect};
+
+    const READ: Wanted<'_> = Wanted { name: "read", arguments: 3, count: Count::Returned, at_return: true };
+    const READ_EX: Wanted<'_> = Wanted { name: "read_ex", arguments: 3, count: Count::At4th, at_return: true };
+    const PEEK: Wanted<'_> = Wanted { name: "peek", arguments: 3, count: Count::Returned, at_return: true };
+
+    fn show(places: &[Place]) -> String {
+        let line = |p: &Place| {
+            format!("{} at {:#x}: {} ({}), {} hops, {:?}", p.functions.join("+"), p.address, p.instruction, p.cost.as_str(), p.hops, p.count)
+        };
+        places.iter().map(line).collect::<Vec<_>>().join("\n")
+    }
+
+    /// Functions of hand-made code, one after the other from 0x1000, each at a multiple of 0x40.
+    fn check(functions: &[(&str, &[u8])], wanted: &[Wanted<'_>], foreign: &[Wanted<'_>], expected: Expect) {
+        let mut code = vec![0xcc; functions.len() * 0x40];
+        let mut named = Vec::new();
+        for (n, (name, bytes)) in functions.iter().enumerate() {
+            code[n * 0x40..n * 0x40 + bytes.len()].copy_from_slice(bytes);
+            named.push((*name, 0x1000 + n as u64 * 0x40, bytes.len() as u64));
+        }
+        let image = Image::of_code(0x1000, &code, &named);
+        expected.assert_eq(&show(&plan(&image, wanted, foreign)));
+    }
+
+    /// sub $8,%rsp; call +to; add $8,%rsp; ret
+    fn thin(from: u8, to: u8) -> Vec<u8> {
+        let rel = (i32::from(to) - i32::from(from)) * 0x40 - 9;
+        [&[0x48, 0x83, 0xec, 8, 0xe8][..], &rel.to_le_bytes(), &[0x48, 0x83, 0xc4, 8, 0xc3]].concat()
+    }
+
+    /// sub $0x18,%rsp; test %edx,%edx; js +3; mov %rsp,%rcx; movslq %edx,%rdx; call +to; ret
+    fn plain(from: u8, to: u8) -> Vec<u8> {
+        let rel = (i32::from(to) - i32::from(from)) * 0x40 - 19;
+        [&[0x48, 0x83, 0xec, 0x18, 0x85, 0xd2, 0x78, 11, 0x48, 0x89, 0xe1, 0x48, 0x63, 0xd2, 0xe8][..], &rel.to_le_bytes(), &[0xc3]].concat()
+    }
+
+    /// push %rbp; mov %rsp,%rbp; pop %rbp; ret
+    const PUSH: &[u8] = &[0x55, 0x48, 0x89, 0xe5, 0x5d, 0xc3];
+
+    #[test]
+    fn a_push_at_the_entry_is_taken() {
+        check(&[("read", PUSH)], &[READ], &[], expect!["read at 0x1000: push %rbp (emulated), 0 hops, Returned"]);
+    }
+
+    #[test]
+    fn endbr64_is_passed_over() {
+        let code = [&[0xf3, 0x0f, 0x1e, 0xfa][..], PUSH].concat();
+        check(&[("read", &code)], &[READ], &[], expect!["read at 0x1004: push %rbp (emulated), 0 hops, Returned"]);
+    }
+
+    #[test]
+    fn two_wrappers_meet_at_their_internal_function() {
+        check(
+            &[("read", &plain(0, 2)), ("read_ex", &thin(1, 2)), ("internal", PUSH)],
+            &[READ, READ_EX],
+            &[],
+            expect!["read+read_ex at 0x1080: push %rbp (emulated), 1 hops, At4th"],
+        );
+    }
+
+    #[test]
+    fn an_internal_function_that_peeks_use_too_is_left_alone() {
+        check(
+            &[("read", &plain(0, 2)), ("peek", &plain(1, 2)), ("internal", PUSH)],
+            &[READ],
+            &[PEEK],
+            expect!["read at 0x1000: sub %rsp (single-stepped), 0 hops, Returned"],
+        );
+    }
+
+    #[test]
+    fn a_moved_stack_pointer_or_a_lost_argument_or_a_loop_ends_the_search() {
+        // sub $8,%rsp; push %rbp — a return probe there would replace a local variable.
+        check(&[("read", &[0x48, 0x83, 0xec, 8, 0x55, 0xc3])], &[READ], &[], expect!["read at 0x1000: sub %rsp (single-stepped), 0 hops, Returned"]);
+        // mov %rdi,%rax is harmless; xor %edi,%edi; push %rbp is not.
+        check(&[("read", &[0x31, 0xff, 0x55, 0xc3])], &[READ], &[], expect!["read at 0x1000: xor %edi (single-stepped), 0 hops, Returned"]);
+        // mov %rdi,%rax; push %rbp; jmp back to the push.
+        check(&[("read", &[0x48, 0x89, 0xf8, 0x55, 0xeb, 0xfd])], &[READ], &[], expect!["read at 0x1000: mov %rax (single-stepped), 0 hops, Returned"]);
+        // notrack jmp: longer than its plain form, the kernel does not emulate it.
+        check(&[("read", &[0x66, 0x55, 0xc3])], &[READ], &[], expect!["read at 0x1000: push %bp (single-stepped), 0 hops, Returned"]);
+    }
+
+    #[test]
+    fn a_tail_call_that_moves_the_count_pointer_is_followed() {
+        // OpenSSL 3.3 and later: mov %rcx,%r8; xor %ecx,%ecx; jmp internal
+        let wrapper = [&[0x49, 0x89, 0xc8, 0x31, 0xc9, 0xe9][..], &(0x40i32 - 10).to_le_bytes()].concat();
+        let endbr = [&[0xf3, 0x0f, 0x1e, 0xfa, 0x48, 0x83, 0xec, 8][..], PUSH].concat();
+        check(&[("read_ex", &wrapper), ("internal", PUSH)], &[READ_EX], &[], expect!["read_ex at 0x1040: push %rbp (emulated), 1 hops, At5th"]);
+        check(&[("read_ex", &wrapper), ("internal", &endbr)], &[READ_EX], &[], expect!["read_ex at 0x1000: mov %r8 (single-stepped), 0 hops, At4th"]);
+    }
+
+    #[test]
+    fn the_kernels_classes() {
+        let class = |bytes: &[u8]| cost(&Decoder::with_ip(64, bytes, 0x1000, DecoderOptions::NONE).decode());
+        for (bytes, expected) in [
+            (&[0x55][..], Cost::Emulated),
+            (&[0x41, 0x57], Cost::Emulated),
+            (&[0xe8, 0, 0, 0, 0], Cost::Emulated),
+            (&[0xeb, 0], Cost::Emulated),
+            (&[0x0f, 0x84, 0, 0, 0, 0], Cost::Emulated),
+            (&[0x78, 0], Cost::Emulated),
+            (&[0x90], Cost::Nop),
+            (&[0x0f, 0x1f, 0x44, 0, 0], Cost::Nop),
+            (&[0xf3, 0x0f, 0x1e, 0xfa], Cost::SingleStepped),
+            (&[0xc3], Cost::SingleStepped),
+            (&[0xff, 0x25, 0, 0, 0, 0], Cost::SingleStepped),
+            (&[0x66, 0x90], Cost::SingleStepped),
+        ] {
+            assert_eq!(class(bytes), expected, "{bytes:x?}");
+        }
+    }
+
+    #[test]
+    fn this_machines_openssl_has_cheap_places() {
+        for report in super::super::selftest::libraries() {
+            println!("{} ({:?}, {} users)\n{}", report.file, report.library, report.users, show(&report.places));
+            if cfg!(target_arch = "x86_64") && report.file.ends_with("/libssl.so.3") {
+                assert!(report.places.iter().all(|p| p.cost.is_cheap()), "{}: {:#?}", report.file, report.places);
+            }
+        }
+    }
+}

@@ -8,7 +8,7 @@ use rustc_hash::FxHashSet;
 use tokengauge_ebpf_common::{Config, Header, kind};
 
 use super::attach::recognise;
-use super::discover::Processes;
+use super::discover::{Candidate, Processes, Scan};
 use super::kernel::{Kernel, LoadOptions, Mechanism, Role};
 use super::plan::Place;
 use super::{Functions, LIBRARIES, btf, sys};
@@ -48,6 +48,10 @@ pub struct LibraryReport {
     pub users: usize,
     /// The places.
     pub places: Vec<Place>,
+    /// Where the plain functions are in the file.
+    pub symbols: Vec<(&'static str, u64)>,
+    /// How the file can be opened from here.
+    pub open: PathBuf,
 }
 
 /// Tries everything that the tap needs. Takes some tens of milliseconds and leaves nothing behind.
@@ -66,27 +70,38 @@ pub fn self_test() -> SelfTest {
 
 /// Every TLS library on the machine and in its processes, with its plan. Attaches nothing.
 pub fn libraries() -> Vec<LibraryReport> {
-    let is_named = |name: &str| LIBRARIES.iter().any(|l| l.is_named(name));
     let mut processes = Processes::default();
     let mut scan = processes.scan(is_named, &FxHashSet::default());
-    let more = processes.system_libraries(is_named).into_iter().filter(|c| !scan.new.iter().any(|n| n.id == c.id)).collect::<Vec<_>>();
-    scan.new.extend(more);
-    let mut reports = Vec::new();
-    for candidate in scan.new {
+    let machine = processes.system_libraries(is_named).into_iter().filter(|c| !scan.new.iter().any(|n| n.id == c.id)).collect::<Vec<_>>();
+    scan.new.extend(machine);
+    report(scan)
+}
+
+/// The TLS libraries of one process, with their plans. Attaches nothing.
+pub fn libraries_of(pid: u32) -> Vec<LibraryReport> {
+    report(Processes::default().scan(is_named, &FxHashSet::from_iter([pid])))
+}
+
+fn is_named(file: &str) -> bool {
+    LIBRARIES.iter().any(|l| l.is_named(file))
+}
+
+fn report(scan: Scan) -> Vec<LibraryReport> {
+    let one = |candidate: Candidate| {
+        let found = recognise(&candidate).ok()?;
+        let (library, places, symbols) = match &found {
+            Some((library, image)) => (
+                Some(library.name()),
+                library.sites(image, Functions::Planned).into_iter().map(|site| site.place).collect(),
+                library.interesting().iter().filter_map(|name| Some((*name, image.file_offset(image.function(name)?.0)?))).collect(),
+            ),
+            None if is_named(candidate.shown.rsplit('/').next().unwrap_or_default()) => (None, Vec::new(), Vec::new()),
+            None => return None,
+        };
         let users = scan.mapped.get(&candidate.id).copied().unwrap_or(0);
-        let (file, pid) = (candidate.shown.clone(), candidate.pid);
-        match recognise(&candidate) {
-            Ok(Some((library, image))) => {
-                let places = library.sites(&image, Functions::Planned).into_iter().map(|site| site.place).collect();
-                reports.push(LibraryReport { library: Some(library.name()), file, pid, users, places });
-            }
-            Ok(None) if is_named(file.rsplit('/').next().unwrap_or_default()) => {
-                reports.push(LibraryReport { library: None, file, pid, users, places: Vec::new() });
-            }
-            _ => {}
-        }
-    }
-    reports
+        Some(LibraryReport { library, file: candidate.shown, pid: candidate.pid, users, places, symbols, open: candidate.open })
+    };
+    scan.new.into_iter().filter_map(one).collect()
 }
 
 /// What the probe of the self-test stands on.
