@@ -42,6 +42,7 @@ def main() -> None:
 
     params = xlc.CommonParams()
     params.model.path = args.model
+    params.model_alias = {"tokengauge-random"}
     params.hostnames = ["127.0.0.1"]
     params.port = free_port()
     params.n_ctx = 4096 * args.parallel
