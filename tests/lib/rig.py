@@ -201,6 +201,8 @@ class Agent:
         self.records_path = folder / "records.jsonl"
         self.stats_path = folder / "stats.json"
         self.log_path = folder / "agent.log"
+        if b"--stats" in subprocess.run([AGENT, "run", "--help"], capture_output=True).stdout:
+            flags = (*flags, "--stats", str(self.stats_path))
         with self.log_path.open("wb") as log:
             self.child = children.start(
                 [AGENT, "run", "--jsonl", self.records_path, *flags], stdout=log, stderr=subprocess.STDOUT
