@@ -27,16 +27,16 @@ HEALTHY = "chatcmpl-healthy"
 MB = 1 << 20
 JUMBO = 32_000  # bytes per packet where only the volume matters, as segmentation offload makes them
 
-Expectation = dict[str, Any]
-CASES: list[tuple[str, Expectation, Callable[[BinaryIO], None]]] = []
+Writer = Callable[[BinaryIO], None]
+CASES: list[tuple[str, dict[str, Any], Writer]] = []
 
 
-def case(name: str, exit_code: int = 0, **more: Any) -> Callable[[Callable[[BinaryIO], None]], Callable[[BinaryIO], None]]:
+def case(name: str, exit_code: int = 0, **more: Any) -> Callable[[Writer], Writer]:
     """Registers a file. `exit_code` as the record's contract says; `error`: a line that names the file;
     `anomaly`: something is counted in the statistics; `healthy`: the good stream is measured."""
     wanted = {"exit": exit_code, "error": exit_code == 1, "anomaly": False, "healthy": exit_code == 0, "max_rss_mb": 256}
 
-    def register(write: Callable[[BinaryIO], None]) -> Callable[[BinaryIO], None]:
+    def register(write: Writer) -> Writer:
         CASES.append((name, wanted | more | {"why": (write.__doc__ or "").strip()}, write))
         return write
 
@@ -61,7 +61,7 @@ def whole_capture() -> bytes:
     return out.getvalue()
 
 
-# The file is no capture, or only the beginning of one ------------------------------------------------------------------
+# The file is no capture, or only the beginning of one ---------------------------------------------------------------
 
 
 @case("empty.pcap", 1)
@@ -196,15 +196,20 @@ def _(out: BinaryIO) -> None:
     """A million connections, none closed, each with a small exchange that is not of an LLM."""
     out.write(pg.file_header())
     request, reply = b"GET /health HTTP/1.1\r\nHost: h\r\n\r\n", b"HTTP/1.1 204 No Content\r\n\r\n"
-    steps = ((0, pg.SYN, 1, b""), (1, pg.SYN | pg.ACK, 9, b""), (0, pg.ACK, 2, request), (1, pg.ACK, 10, reply))
+    steps = (
+        (0, pg.SYN, 1, 0, b""),
+        (1, pg.SYN | pg.ACK, 9, 2, b""),
+        (0, pg.ACK, 2, 10, request),
+        (1, pg.ACK, 10, 2 + len(request), reply),
+    )
     ports = [struct.pack(">H", port) for port in range(1024, 1024 + 62_500)]
     server = (pg.address("10.0.0.1"), 8000)
     for host in range(16):
         client = (pg.address(f"10.1.0.{host + 1}"), 0)
         pieces: list[bytes] = []  # the four packets, cut where the client's port stands
-        for end, flags, seq, payload in steps:
+        for end, flags, seq, ack, payload in steps:
             source, target = (client, server) if end == 0 else (server, client)
-            segment = pg.frame(source, target, seq, 11 - seq, flags, payload)
+            segment = pg.frame(source, target, seq, ack, flags, payload)
             at = 34 if end == 0 else 36
             pieces += [struct.pack("<II", len(segment), len(segment)) + segment[:at], segment[at + 2 :]]
         a, b, c, d, e, f, g, h = pieces
