@@ -34,7 +34,13 @@ CASES: list[tuple[str, dict[str, Any], Writer]] = []
 def case(name: str, exit_code: int = 0, **more: Any) -> Callable[[Writer], Writer]:
     """Registers a file. `exit_code` as the record's contract says; `error`: a line that names the file;
     `anomaly`: something is counted in the statistics; `healthy`: the good stream is measured."""
-    wanted = {"exit": exit_code, "error": exit_code == 1, "anomaly": False, "healthy": exit_code == 0, "max_rss_mb": 256}
+    wanted = {
+        "exit": exit_code,
+        "error": exit_code == 1,
+        "anomaly": False,
+        "healthy": exit_code == 0,
+        "max_rss_mb": 256,
+    }
 
     def register(write: Writer) -> Writer:
         CASES.append((name, wanted | more | {"why": (write.__doc__ or "").strip()}, write))
@@ -271,7 +277,9 @@ def _(out: BinaryIO) -> None:
     out.write(pg.file_header())
     bad = dial(out)
     bad.send(0, pg.http_request(b'{"model":"test-1","stream":true,"messages":' + b"[" * 500_000), size=JUMBO)
-    bad.send(1, pg.http_head() + pg.chunk(pg.chat_event("chatcmpl-n", " a") + pg.chat_end("chatcmpl-n", 1)) + b"0\r\n\r\n")
+    bad.send(
+        1, pg.http_head() + pg.chunk(pg.chat_event("chatcmpl-n", " a") + pg.chat_end("chatcmpl-n", 1)) + b"0\r\n\r\n"
+    )
     finish(out, bad.now_us)
 
 

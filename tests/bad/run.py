@@ -50,9 +50,7 @@ def anomalies(stats: Any) -> float:
     """The sum of all that stands under a name with `anomal` in it."""
     if not isinstance(stats, dict):
         return 0
-    return sum(
-        total(value) if "anomal" in name else anomalies(value) for name, value in stats.items()
-    )
+    return sum(total(value) if "anomal" in name else anomalies(value) for name, value in stats.items())
 
 
 def total(value: Any) -> float:
@@ -68,7 +66,9 @@ def check(path: Path, wanted: Record, folder: Path, score: Score) -> None:
     """One file."""
     exit_code, peak_mb, out, err, stats = replay(path, folder)
     name = path.name
-    score.check(exit_code == wanted["exit"], f"{name}: exit code {exit_code}, wanted {wanted['exit']} ({wanted['why']})")
+    score.check(
+        exit_code == wanted["exit"], f"{name}: exit code {exit_code}, wanted {wanted['exit']} ({wanted['why']})"
+    )
     score.check(not PANIC.search(err), f"{name}: no panic")
     score.check(peak_mb <= wanted["max_rss_mb"], f"{name}: peak {peak_mb:.0f} MB of {wanted['max_rss_mb']}")
     try:

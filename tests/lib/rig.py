@@ -124,7 +124,7 @@ def first_json_line(child: subprocess.Popen[bytes], seconds: float = 20.0) -> Re
     ready, _, _ = select.select([child.stdout], [], [], seconds)
     line = child.stdout.readline() if ready else b""
     if not line:
-        raise RuntimeError(f"{child.args}: said nothing on standard output")
+        raise RuntimeError(f"{child.args!r}: said nothing on standard output")
     return json.loads(line)
 
 
@@ -140,13 +140,13 @@ def wait_for_port(port: int, child: subprocess.Popen[bytes], seconds: float = 30
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if child.poll() is not None:
-            raise RuntimeError(f"{child.args}: ended with {child.returncode} before it listened")
+            raise RuntimeError(f"{child.args!r}: ended with {child.returncode} before it listened")
         try:
             socket.create_connection(("127.0.0.1", port), 1).close()
             return
         except OSError:
             time.sleep(0.05)
-    raise RuntimeError(f"{child.args}: not listening on {port} after {seconds} s")
+    raise RuntimeError(f"{child.args!r}: not listening on {port} after {seconds} s")
 
 
 def make_certificate(folder: Path) -> tuple[Path, Path]:

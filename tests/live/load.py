@@ -39,7 +39,9 @@ def drops(stats: Any, path: str = "") -> Iterator[tuple[str, float]]:
         yield path, stats
 
 
-def account(vantage: str, truth: dict[str, Record], records: list[Record], counted: dict[str, float], score: Score) -> None:
+def account(
+    vantage: str, truth: dict[str, Record], records: list[Record], counted: dict[str, float], score: Score
+) -> None:
     """`sent = seen + counted` at one end: a stream that was not seen whole must say so, or be missing while the agent
     counts drops. Anything else is a silent loss."""
     found: dict[str | None, list[Record]] = defaultdict(list)
@@ -60,7 +62,9 @@ def account(vantage: str, truth: dict[str, Record], records: list[Record], count
                 admitted, admitting = admitted + missing, admitting + 1
             else:
                 silent += missing
-    print(f"      {vantage}: {sent} sent = {seen} seen + {admitted} in {admitting} streams that admit a gap + {silent} silent")
+    print(
+        f"      {vantage}: {sent} sent = {seen} seen + {admitted} in {admitting} streams that admit a gap + {silent} silent"
+    )
     score.check(sent > 0 and silent == 0, f"{vantage}: every chunk was seen or its loss counted")
     score.check(twice == 0, f"{vantage}: no chunk was seen twice ({twice})")
 
@@ -73,7 +77,9 @@ def load(children: Children, folder: Path, seconds: int, with_agent: bool, score
     seen = pair.run(
         children, folder, *flags(streams=200, seconds=max(seconds - 5, 1), chunks=250, first_us=100_000, gap_us=GAP_US)
     )
-    print(f"      {seen.client['streams']} streams, {seen.client['chunks']} chunks, {seen.chunk_rate:.0f}/s over {seen.client['wall_s']:.0f} s")
+    print(
+        f"      {seen.client['streams']} streams, {seen.client['chunks']} chunks, {seen.chunk_rate:.0f}/s over {seen.client['wall_s']:.0f} s"
+    )
     score.check(seen.client["broken"] == 0 and seen.server["broken"] == 0, "no stream broke under the tap")
     lateness = [
         (line["t_last_ns"] - line["t_first_ns"]) / 1e9 - (line["generated"] - 1) * GAP_US / 1e6

@@ -34,12 +34,17 @@ def check_truth(seen: pair.Outcome, streams: int, score: Score) -> None:
     score.check(len(seen.at_server) == len(seen.at_client) == streams, f"{streams} streams at both ends")
     score.check(all(line["complete"] for line in seen.at_client.values()), "all complete")
     ordered = all(
-        seen.at_client[name]["t_send_ns"] <= server["t_request_ns"] < server["t_first_ns"] <= seen.at_client[name]["t_first_ns"]
+        seen.at_client[name]["t_send_ns"]
+        <= server["t_request_ns"]
+        < server["t_first_ns"]
+        <= seen.at_client[name]["t_first_ns"]
         for name, server in seen.at_server.items()
     )
     score.check(ordered, "sent, read, written, received: in this order in every stream")
     extra = [ttft_s(client) - ttft_s(seen.at_server[name]) for name, client in seen.at_client.items()]
-    print(f"      the client waits longer than the server took: median {quantile(extra, 0.5) * 1e3:.3f} ms, p99 {quantile(extra, 0.99) * 1e3:.3f} ms")
+    print(
+        f"      the client waits longer than the server took: median {quantile(extra, 0.5) * 1e3:.3f} ms, p99 {quantile(extra, 0.99) * 1e3:.3f} ms"
+    )
 
 
 def compare(vantage: str, truth: dict[str, Record], records: list[Record], score: Score) -> None:
@@ -70,7 +75,9 @@ def compare(vantage: str, truth: dict[str, Record], records: list[Record], score
     median, p99 = quantile(ttft, 0.5), quantile(ttft, 0.99)
     what = f"median {median * 1e3:.4f} ms, p99 {p99 * 1e3:.4f} ms, worst {max(ttft, default=0) * 1e3:.4f} ms"
     score.check(median <= MEDIAN_S and p99 <= P99_S, f"{vantage}: |TTFT error| {what} of {len(ttft)}")
-    print(f"      {vantage}: |TPOT error| median {quantile(tpot, 0.5) * 1e6:.1f} us, p99 {quantile(tpot, 0.99) * 1e6:.1f} us")
+    print(
+        f"      {vantage}: |TPOT error| median {quantile(tpot, 0.5) * 1e6:.1f} us, p99 {quantile(tpot, 0.99) * 1e6:.1f} us"
+    )
 
 
 def main() -> None:
@@ -91,7 +98,9 @@ def main() -> None:
             "streams": args.concurrency, "requests": args.streams, "chunks": CHUNKS, "first-us": 80_000,
             "gap-us": 15_000, "reconnect": 10,
         }  # fmt: skip
-        seen = pair.run(children, folder, *(str(word) for flag, value in flags.items() for word in (f"--{flag}", value)))
+        seen = pair.run(
+            children, folder, *(str(word) for flag, value in flags.items() for word in (f"--{flag}", value))
+        )
         check_truth(seen, args.streams, score)
         if agent is not None:
             time.sleep(0.5)

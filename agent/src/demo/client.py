@@ -23,7 +23,18 @@ import time
 
 EPOCH_NS = time.time_ns() - time.monotonic_ns()
 # The mix, in a fixed order: most requests are ordinary, each trouble comes regularly.
-MIX = ["swift-1", "claude-demo", "stall-1", "swift-1", "error-1", "slow-1", "swift-1", "cancel-1", "claude-demo", "swift-1"]
+MIX = [
+    "swift-1",
+    "claude-demo",
+    "stall-1",
+    "swift-1",
+    "error-1",
+    "slow-1",
+    "swift-1",
+    "cancel-1",
+    "claude-demo",
+    "swift-1",
+]
 CANCEL_AFTER = 15
 API_KEY = "sk-demo-key-that-no-report-may-show"
 
@@ -55,7 +66,9 @@ class Client:
             "chunks_ns": [], "output_tokens": None, "outcome": "failed", "client_port": self.connection.sock.getsockname()[1],
         }  # fmt: skip
         chunks_ns: list[int] = []
-        self.connection.request("POST", "/v1/messages" if anthropic else "/v1/chat/completions", json.dumps(body), headers)
+        self.connection.request(
+            "POST", "/v1/messages" if anthropic else "/v1/chat/completions", json.dumps(body), headers
+        )
         response = self.connection.getresponse()
         while line := response.readline():
             stamp = now_ns()
@@ -117,7 +130,9 @@ def main() -> None:
     parser.add_argument("--truth", required=True)
     parser.add_argument("--cert", help="the provider's certificate; without it the peer is not verified")
     parser.add_argument("--count", type=int, default=0, help="end after so many requests; 0: no limit")
-    parser.add_argument("--seconds", type=float, default=0.0, help="start no request after so many seconds; 0: no limit")
+    parser.add_argument(
+        "--seconds", type=float, default=0.0, help="start no request after so many seconds; 0: no limit"
+    )
     parser.add_argument("--rate", type=float, default=3.0, help="requests per second")
     parser.add_argument("--threads", type=int, default=8)
     args = parser.parse_args()

@@ -149,7 +149,9 @@ class Connection:
         """One answer, and its line of truth however it ends."""
         name = str(request.get("model"))
         if name not in MODELS or path not in ("/v1/chat/completions", "/v1/messages"):
-            body = json.dumps({"error": {"message": "no such model", "type": "not_found_error", "code": "model_not_found"}})
+            body = json.dumps(
+                {"error": {"message": "no such model", "type": "not_found_error", "code": "model_not_found"}}
+            )
             head = f"HTTP/1.1 404 Not Found\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
             self.send((head + body).encode())
             return
@@ -234,7 +236,7 @@ class Anthropic:
 
     def opening(self) -> bytes:
         """Sent at once."""
-        message = {
+        message: dict[str, object] = {
             "id": self.id, "type": "message", "role": "assistant", "model": self.model, "content": [],
             "stop_reason": None, "stop_sequence": None, "usage": {"input_tokens": 12, "output_tokens": 1},
         }  # fmt: skip
@@ -254,7 +256,11 @@ class Anthropic:
         """Stop, usage, terminator."""
         delta = {"stop_reason": "end_turn", "stop_sequence": None}
         stop = self.event("content_block_stop", index=0)
-        return stop + self.event("message_delta", delta=delta, usage={"output_tokens": tokens}) + self.event("message_stop")
+        return (
+            stop
+            + self.event("message_delta", delta=delta, usage={"output_tokens": tokens})
+            + self.event("message_stop")
+        )
 
 
 def make_certificate(folder: str) -> tuple[str, str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from common import API_KEY, CANCEL_AFTER, CANCEL_TOKENS, LLAMA, PLAIN_TOKENS, PROMPT, STREAMS, TOKENS
-from common import Truth, arguments, now_ns
+from common import Truth, arguments
 
 FIGURES = "curl-figures "
 
