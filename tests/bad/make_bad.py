@@ -8,8 +8,6 @@ Usage: make_bad.py DIR
 
 from __future__ import annotations
 
-import argparse
-import io
 import json
 import random
 import struct
@@ -59,14 +57,6 @@ def finish(out: BinaryIO, after_us: int) -> None:
     pg.healthy_stream(out, HEALTHY, after_us + 1_000_000)
 
 
-def whole_capture() -> bytes:
-    """A good capture of one stream."""
-    out = io.BytesIO()
-    out.write(pg.file_header())
-    pg.healthy_stream(out, HEALTHY, START_US)
-    return out.getvalue()
-
-
 # The file is no capture, or only the beginning of one ---------------------------------------------------------------
 
 
@@ -90,26 +80,26 @@ def _(out: BinaryIO) -> None:
 @case("cut-record-header.pcap", 1, healthy=True)
 def _(out: BinaryIO) -> None:
     """A good stream, then half a packet header: what was read is still printed."""
-    out.write(whole_capture() + bytes(7))
+    out.write(pg.whole_capture(HEALTHY, START_US) + bytes(7))
 
 
 @case("cut-record-body.pcap", 1, healthy=True)
 def _(out: BinaryIO) -> None:
     """A good stream, then a packet shorter than it claims."""
-    out.write(whole_capture() + pg.record(START_US + 9_000_000, bytes(60), claimed=1500))
+    out.write(pg.whole_capture(HEALTHY, START_US) + pg.record(START_US + 9_000_000, bytes(60), claimed=1500))
 
 
 @case("cut-stream.pcap", 1)
 def _(out: BinaryIO) -> None:
     """Cut in the middle of the stream."""
-    data = whole_capture()
+    data = pg.whole_capture(HEALTHY, START_US)
     out.write(data[: len(data) // 2 + 3])
 
 
 @case("huge-record.pcap", 1, healthy=True)
 def _(out: BinaryIO) -> None:
     """A packet that claims four gigabytes."""
-    out.write(whole_capture() + pg.record(START_US + 9_000_000, bytes(60), claimed=0xFFFFFFF0))
+    out.write(pg.whole_capture(HEALTHY, START_US) + pg.record(START_US + 9_000_000, bytes(60), claimed=0xFFFFFFF0))
 
 
 @case("garbage.pcap", 1)
@@ -163,9 +153,8 @@ def _(out: BinaryIO) -> None:
     bad = dial(out)
     bad.send(0, pg.http_request(pg.CHAT_BODY))
     bad.send(1, b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n")
-    lines = b"".join(b"X-Header-%06d: %s\r\n" % (n, b"b" * 80) for n in range(10_000))
     for _ in range(100):
-        bad.send(1, lines, size=JUMBO)
+        bad.send(1, b"".join(b"X-Header-%06d: %s\r\n" % (n, b"b" * 80) for n in range(10_000)), size=JUMBO)
     finish(out, bad.now_us)
 
 
@@ -312,8 +301,8 @@ def _(out: BinaryIO) -> None:
 def _(out: BinaryIO) -> None:
     """Content-Length too large for any integer, negative, twice and different, beside chunked."""
     out.write(pg.file_header())
-    now_us = START_US
     kinds = ["99999999999999999999999", "-1", "5\r\nContent-Length: 6", "5\r\nTransfer-Encoding: chunked", "0x10", ""]
+    now_us = START_US
     for number, length in enumerate(kinds):
         bad = dial(out, 40_000 + number, now_us)
         bad.send(0, f"POST /v1/chat/completions HTTP/1.1\r\nHost: h\r\nContent-Length: {length}\r\n\r\n".encode())
@@ -330,7 +319,6 @@ def _(out: BinaryIO) -> None:
     out.write(pg.file_header())
     client, server = (pg.address("10.0.1.7"), 40_000), (pg.address("10.0.0.1"), 8000)
     good = pg.frame(client, server, 1, 1, pg.ACK, b"POST / HTTP/1.1\r\n")
-    now_us = START_US
     frames = [good[:length] for length in range(len(good))]
     frames += [good[:14] + bytes([first]) + good[15:] for first in (0x40, 0x4F, 0x65, 0x00, 0xFF)]
     frames += [good[:46] + bytes([offset << 4]) + good[47:] for offset in range(16)]
@@ -338,17 +326,16 @@ def _(out: BinaryIO) -> None:
     frames += [good[:12] + struct.pack(">H", kind) + good[14:] for kind in (0x8100, 0x88A8, 0x86DD, 0x0806, 0, 0xFFFF)]
     frames += [pg.frame(client, server, 1 << 31, 1, pg.ACK, b"far"), pg.frame(client, server, 0, 0, pg.RST)]
     frames += [pg.frame(client, server, 1, 1, pg.ACK, b"after the reset"), pg.frame(client, server, 1, 1, 0xFF, b"x")]
-    for one in frames:
-        out.write(pg.record(now_us, one))
-        now_us += 10
-    finish(out, now_us)
+    for number, one in enumerate(frames):
+        out.write(pg.record(START_US + number * 10, one))
+    finish(out, START_US + len(frames) * 10)
 
 
 def main() -> None:
     """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("dir", type=Path)
-    folder: Path = parser.parse_args().dir
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
     manifest = []
     for name, wanted, write in CASES:

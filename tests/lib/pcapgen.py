@@ -5,6 +5,7 @@ TCP checksums are left zero: with offload a capture holds none that are right, a
 
 from __future__ import annotations
 
+import io
 import struct
 import zlib
 from collections.abc import Iterable
@@ -131,6 +132,14 @@ def healthy_stream(out: BinaryIO, response_id: str, at_us: int, port: int = 39_9
     connection.send(1, chunk(chat_end(response_id, tokens)) + b"0\r\n\r\n", at_us + 100_000 + tokens * 10_000)
     connection.close()
     return connection.now_us
+
+
+def whole_capture(response_id: str, at_us: int) -> bytes:
+    """A good capture with one healthy stream."""
+    out = io.BytesIO()
+    out.write(file_header())
+    healthy_stream(out, response_id, at_us)
+    return out.getvalue()
 
 
 def gzip_repeated(before: bytes, block: bytes, times: int, after: bytes) -> Iterable[bytes]:
