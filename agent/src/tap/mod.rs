@@ -3,7 +3,7 @@
 //! A tap owns its thread: [`Tap::run`] blocks, reads its source, stamps what it reads and hands it to the [`Sink`] in place,
 //! without a copy or a queue in between. The sink's [`Verdict`] is the only message backwards.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokengauge_core::stream::{StreamEvent, TapKind, Timestamp, Verdict};
@@ -25,12 +25,45 @@ pub trait Tap: Send {
     /// What it is.
     fn kind(&self) -> TapKind;
 
+    /// Where the tap will show its own counters while it runs; `None` when it has none.
+    fn counters(&self) -> Option<SharedCounters> {
+        None
+    }
+
     /// Reads the source until it ends or `stop` is set, feeding `sink`. Before it returns, every connection that is still open
     /// is closed with `End::InputEnded`.
     ///
     /// # Errors
     /// When the source cannot be read (any further): what was read before the error has been delivered.
     fn run(self: Box<Self>, sink: &mut dyn Sink, stop: &StopFlag) -> Result<(), TapError>;
+}
+
+/// A tap's counters, written about once a second by the tap and read by the agent's vitals.
+pub type SharedCounters = Arc<Mutex<TapCounters>>;
+
+/// A tap's own counters, cumulative since its start unless said otherwise.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TapCounters {
+    /// Pieces of data taken.
+    pub records: u64,
+    /// Bytes in them.
+    pub bytes: u64,
+    /// Pieces that were lost, by reason.
+    pub dropped: Vec<(&'static str, u64)>,
+    /// Bytes that were lost, by reason.
+    pub dropped_bytes: Vec<(&'static str, u64)>,
+    /// Holes announced to the sink.
+    pub gaps: u64,
+    /// Connections whose first bytes were not seen.
+    pub missed_start: u64,
+    /// Connections open now.
+    pub connections: u64,
+    /// How many of them are muted now.
+    pub muted: u64,
+    /// Attach attempts by result.
+    pub attach: Vec<(&'static str, u64)>,
+    /// Attach plans that proved wrong and were replaced by the plain symbols.
+    pub fallbacks: u64,
 }
 
 /// Set once, by a signal or by the end of a bounded run.

@@ -272,3 +272,135 @@ fn tcp(packet: &[u8], at: usize, total: usize, short: Skip, source: u128, destin
         missing: u32::try_from(missing).unwrap_or(u32::MAX),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::tcp::build::Packet;
+
+    fn packet(six: bool) -> Packet {
+        let (source, destination) = if six { ("[2001:db8::1]:40000", "[2001:db8::2]:8000") } else { ("10.0.0.2:40000", "10.0.0.1:8000") };
+        let (source, destination) = (source.parse().unwrap(), destination.parse().unwrap());
+        Packet { source, destination, seq: 7, ack: 9, flags: ACK | PSH, payload: b"hello".to_vec() }
+    }
+
+    fn check(link: LinkType, frame: &[u8], expected: Result<&Packet, Skip>) {
+        assert_eq!(parse(link, frame, frame.len() as u32), expected.map(Packet::segment));
+        // cut anywhere: no panic, and whatever is read is consistent
+        for n in 0..frame.len() {
+            let cut = parse(link, &frame[..n], frame.len() as u32);
+            match (cut, expected) {
+                (Ok(cut), Ok(whole)) => {
+                    assert_eq!(cut.payload.len() + cut.missing as usize, whole.payload.len());
+                    assert!(whole.payload.starts_with(cut.payload));
+                }
+                (Ok(_), Err(_)) => panic!("a cut frame says more than the whole"),
+                (Err(reason), Ok(_)) => assert!(matches!(reason, Skip::Truncated), "{reason:?} at {n}"),
+                (Err(_), Err(_)) => {}
+            }
+        }
+    }
+
+    const LINKS: [(u32, LinkType); 9] = [
+        (0, LinkType::Loopback),
+        (108, LinkType::Loopback),
+        (1, LinkType::Ethernet),
+        (12, LinkType::RawIp),
+        (101, LinkType::RawIp),
+        (228, LinkType::RawIp),
+        (229, LinkType::RawIp),
+        (113, LinkType::LinuxCooked),
+        (276, LinkType::LinuxCooked2),
+    ];
+
+    #[test]
+    fn every_link_layer() {
+        for (number, link) in LINKS {
+            assert_eq!(LinkType::from_number(number), Some(link));
+            for six in [false, true] {
+                let packet = packet(six);
+                check(link, &packet.frame(link), Ok(&packet));
+            }
+        }
+        assert_eq!(LinkType::from_number(105), None);
+        let packet = packet(false);
+        check(LinkType::Loopback, &[&[0, 0, 0, 2][..], &packet.ip()].concat(), Ok(&packet));
+    }
+
+    #[test]
+    fn vlan_tags_and_padding() {
+        let packet = packet(false);
+        let frame = packet.frame(LinkType::Ethernet);
+        for tags in [&[0x81, 0, 0, 5][..], &[0x88, 0xa8, 0, 5, 0x81, 0, 0, 6], &[0x91, 0, 0, 5, 0x81, 0, 0, 6]] {
+            check(LinkType::Ethernet, &[&frame[..12], tags, &frame[12..]].concat(), Ok(&packet));
+        }
+        let cooked = packet.frame(LinkType::LinuxCooked);
+        check(LinkType::LinuxCooked, &[&cooked[..14], &[0x81, 0, 0, 5], &cooked[14..]].concat(), Ok(&packet));
+        let cooked = packet.frame(LinkType::LinuxCooked2);
+        check(LinkType::LinuxCooked2, &[&[0x81, 0], &cooked[2..20], &[0, 5, 8, 0], &cooked[20..]].concat(), Ok(&packet));
+        let padded = [&frame[..], &[0; 9]].concat();
+        assert_eq!(parse(LinkType::Ethernet, &padded, padded.len() as u32), Ok(packet.segment()));
+    }
+
+    #[test]
+    fn ipv6_extension_headers() {
+        let packet = packet(true);
+        let plain = packet.ip();
+        let with = |first: u8, headers: &[u8]| {
+            let mut ip = [&plain[..40], headers, &plain[40..]].concat();
+            let payload = u16::try_from(ip.len() - 40).unwrap();
+            ip[4..6].copy_from_slice(&payload.to_be_bytes());
+            ip[6] = first;
+            ip
+        };
+        let options = [60, 0, 1, 4, 0, 0, 0, 0, 6, 1, 1, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        check(LinkType::RawIp, &with(0, &options), Ok(&packet));
+        check(LinkType::RawIp, &with(51, &[6, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 2]), Ok(&packet));
+        check(LinkType::RawIp, &with(44, &[6, 0, 0, 1, 0, 0, 0, 1]), Ok(&packet));
+        check(LinkType::RawIp, &with(44, &[6, 0, 0, 8, 0, 0, 0, 1]), Err(Skip::Fragment));
+        check(LinkType::RawIp, &with(50, &[0; 8]), Err(Skip::NotTcp));
+        let mut jumbo = plain.clone();
+        jumbo[4..6].copy_from_slice(&[0, 0]);
+        check(LinkType::RawIp, &jumbo, Ok(&packet));
+    }
+
+    #[test]
+    fn ipv4_oddities() {
+        let packet = packet(false);
+        let plain = packet.ip();
+        let patch = |at: usize, bytes: &[u8]| {
+            let mut ip = plain.clone();
+            ip[at..at + bytes.len()].copy_from_slice(bytes);
+            ip
+        };
+        check(LinkType::RawIp, &patch(2, &[0, 0]), Ok(&packet)); // segmentation offload
+        check(LinkType::RawIp, &patch(6, &[0x20, 0]), Ok(&packet)); // the first fragment
+        check(LinkType::RawIp, &patch(6, &[0x20, 1]), Err(Skip::Fragment));
+        check(LinkType::RawIp, &patch(9, &[17]), Err(Skip::NotTcp));
+        check(LinkType::RawIp, &patch(0, &[0x44]), Err(Skip::Malformed));
+        check(LinkType::RawIp, &patch(32, &[0x40]), Err(Skip::Malformed));
+        check(LinkType::RawIp, &patch(32, &[0xf0]), Err(Skip::Malformed));
+        check(LinkType::RawIp, &patch(0, &[0x55]), Err(Skip::NotIp));
+        let mut options = [&plain[..20], &[1, 1, 1, 0], &plain[20..]].concat();
+        options[0] = 0x46;
+        options[3] += 4;
+        check(LinkType::RawIp, &options, Ok(&packet));
+        check(LinkType::Ethernet, &[&[0; 12][..], &[8, 6], &[0; 40]].concat(), Err(Skip::NotIp));
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(frame in prop::collection::vec(any::<u8>(), 0..120), original: u32, kind in 0usize..9, tame: bool) {
+            let mut frame = frame;
+            if tame && frame.len() > 50 {
+                frame[0] = 0x45;
+                frame[9] = 6;
+            }
+            if let Ok(segment) = parse(LINKS[kind].1, &frame, original) {
+                prop_assert!(segment.payload.len() <= frame.len());
+            }
+        }
+    }
+}

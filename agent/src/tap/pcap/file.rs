@@ -126,9 +126,7 @@ impl FileTap {
                     (0, 0, _) => Err(self.bad(0, Bad("the file is empty".into()))),
                     (_, 0, 0) => Ok(()),
                     (_, 0, _) => Err(self.bad(offset, Bad(format!("the file is cut short: {skip} more bytes belong to its last block")))),
-                    _ => {
-                        Err(self.bad(offset, Bad(format!("the file is cut short: {left} bytes are left of a record of at least {needed}"))))
-                    }
+                    _ => Err(self.bad(offset, Bad(format!("the file is cut short: {left} bytes are left of a record of at least {needed}")))),
                 };
             }
             if needed > buffer.len() {
@@ -140,5 +138,241 @@ impl FileTap {
 
     fn bad(&self, offset: u64, Bad(what): Bad) -> TapError {
         TapError::BadCapture { path: self.path.clone(), offset, what }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+    use tokengauge_core::stream::{Direction, StreamEvent, Timestamp, Verdict};
+    use tokengauge_core::tcp::LinkType;
+    use tokengauge_core::tcp::build::{Conversation, Packet, PcapWriter, Who};
+
+    use super::*;
+
+    /// What came out of a capture.
+    #[derive(Default, PartialEq, Eq, Debug)]
+    struct Got {
+        data: [Vec<u8>; 2],
+        instants: Vec<Timestamp>,
+        gaps: u64,
+        opens: u64,
+        closes: u64,
+        ticks: u64,
+    }
+
+    impl Sink for Got {
+        fn event(&mut self, event: StreamEvent<'_>) -> Verdict {
+            match event {
+                StreamEvent::Open { .. } => self.opens += 1,
+                StreamEvent::Data { dir, bytes, at, .. } => {
+                    self.data[dir.index()].extend_from_slice(bytes);
+                    self.instants.push(at);
+                }
+                StreamEvent::Gap { .. } => self.gaps += 1,
+                StreamEvent::Close { .. } => self.closes += 1,
+                StreamEvent::Identified { .. } => {}
+            }
+            Verdict::Watch
+        }
+
+        fn tick(&mut self, _: Timestamp) {
+            self.ticks += 1;
+        }
+    }
+
+    /// Hands out a few bytes per call.
+    struct Slowly(std::io::Cursor<Vec<u8>>, usize);
+
+    impl Read for Slowly {
+        fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+            let n = into.len().min(self.1);
+            self.0.read(&mut into[..n])
+        }
+    }
+
+    fn read(bytes: &[u8], at_a_time: usize) -> (Got, Result<(), TapError>) {
+        let mut got = Got::default();
+        let input = Slowly(std::io::Cursor::new(bytes.to_vec()), at_a_time);
+        let tap = FileTap::from_reader("x.pcap", Box::new(input), Limits::default());
+        let result = Box::new(tap).run(&mut got, &StopFlag::default());
+        (got, result)
+    }
+
+    const START: Timestamp = Timestamp::from_unix_nanos(1_700_000_000_123_456_000);
+
+    fn packets() -> Vec<(Timestamp, Packet)> {
+        Conversation::new("10.0.0.2:40000".parse().unwrap(), "10.0.0.1:80".parse().unwrap(), START)
+            .say(Duration::from_millis(1), Who::Client, "GET / HTTP/1.1\r\n\r\n")
+            .say(Duration::from_millis(200), Who::Server, vec![b'x'; 3000])
+            .say(Duration::from_millis(450), Who::Server, "end")
+            .packets()
+    }
+
+    fn pcap(nanos: bool, big: bool, snaplen: usize) -> Vec<u8> {
+        let mut writer = PcapWriter::with(1, nanos, big, snaplen);
+        writer.packets(&packets());
+        writer.finish()
+    }
+
+    fn block(big: bool, kind: u32, body: &[u8]) -> Vec<u8> {
+        let word = |value: u32| if big { value.to_be_bytes() } else { value.to_le_bytes() };
+        let length = 12 + body.len().next_multiple_of(4);
+        let mut out = [word(kind), word(length as u32)].concat();
+        out.extend(body);
+        out.resize(length - 4, 0);
+        out.extend(word(length as u32));
+        out
+    }
+
+    /// A section with an Ethernet interface in microseconds, an unreadable one, and one of raw IP in 2⁻³⁰ s with an offset of −1000 s; packets take
+    /// turns on the first and the third.
+    fn section(big: bool, packets: &[(Timestamp, Packet)]) -> Vec<u8> {
+        let word = |value: u32| if big { value.to_be_bytes() } else { value.to_le_bytes() };
+        let half = |value: u16| if big { value.to_be_bytes() } else { value.to_le_bytes() };
+        let long = |value: u64| if big { value.to_be_bytes() } else { value.to_le_bytes() };
+        let head = [&word(0x1a2b_3c4d)[..], &half(1), &half(0), &long(u64::MAX)].concat();
+        let mut out = block(big, 0x0a0d_0d0a, &head);
+        out.extend(block(big, 1, &[&half(1)[..], &half(0), &word(0)].concat()));
+        out.extend(block(big, 1, &[&half(147)[..], &half(0), &word(0)].concat()));
+        let options = [&half(9)[..], &half(1), &[0x9e, 0, 0, 0], &half(14), &half(8), &long((-1000i64).cast_unsigned()), &[0; 4]].concat();
+        out.extend(block(big, 1, &[&half(101)[..], &half(0), &word(0), &options].concat()));
+        out.extend(block(big, 4, b"names that nobody reads"));
+        for (n, (at, packet)) in packets.iter().enumerate() {
+            let nanos = at.unix_nanos();
+            let (interface, ticks, frame) = if n % 2 == 0 {
+                (0, nanos / 1000, packet.frame(LinkType::Ethernet))
+            } else {
+                // rounded up, so that the microsecond survives
+                let ticks = ((u128::from(nanos + 1_000_000_000_000) << 30).div_ceil(1_000_000_000)) as u64;
+                (2, ticks, packet.ip())
+            };
+            let length = word(frame.len() as u32);
+            let head = [word(interface), word((ticks >> 32) as u32), word(ticks as u32), length, length].concat();
+            out.extend(block(big, 6, &[&head[..], &frame, &[0; 3][..(4 - frame.len() % 4) % 4], &[0; 4]].concat()));
+            out.extend(block(big, 6, &[&word(1)[..], &[0; 8], &word(2), &word(2), &[1, 2]].concat()));
+        }
+        out
+    }
+
+    fn whole(bytes: &[u8]) -> Got {
+        let (got, result) = read(bytes, 1 << 20);
+        result.unwrap();
+        for at_a_time in [1, 7, 1000] {
+            let (again, result) = read(bytes, at_a_time);
+            result.unwrap();
+            assert_eq!(again, got);
+        }
+        got
+    }
+
+    #[test]
+    fn pcap_in_both_byte_orders_and_precisions() {
+        let nanos = whole(&pcap(true, false, 65_535));
+        assert_eq!((nanos.opens, nanos.closes, nanos.gaps, nanos.ticks), (1, 2, 0, 3));
+        assert_eq!((nanos.data[0].len(), nanos.data[1].len()), (18, 3003));
+        assert_eq!(nanos.instants[0], START.plus(Duration::from_millis(1)));
+        assert_eq!(whole(&pcap(true, true, 65_535)), nanos);
+        let micros = whole(&pcap(false, true, 65_535));
+        assert_eq!(micros.data, nanos.data);
+        assert!(micros.instants.iter().zip(&nanos.instants).all(|(a, b)| a.unix_nanos() == b.unix_nanos() / 1000 * 1000));
+    }
+
+    #[test]
+    fn pcapng_with_sections_interfaces_and_resolutions() {
+        let expected = whole(&pcap(false, false, 65_535));
+        for big in [false, true] {
+            assert_eq!(whole(&section(big, &packets())), expected);
+        }
+        let all = packets();
+        let (first, second) = all.split_at(4);
+        assert_eq!(whole(&[section(true, first), section(false, second)].concat()), expected);
+        // simple packets have no instant of their own
+        let mut simple = section(false, &all[..1]);
+        for (_, packet) in &all[1..] {
+            let frame = packet.frame(LinkType::Ethernet);
+            simple.extend(block(false, 3, &[&(frame.len() as u32).to_le_bytes()[..], &frame].concat()));
+        }
+        let got = whole(&simple);
+        assert_eq!(got.data, expected.data);
+        // the stray frames of the unreadable interface are stamped with their own, early, instant
+        assert!(got.instants.iter().all(|at| at.unix_nanos() == 0));
+    }
+
+    #[test]
+    fn a_capture_cut_by_its_snapshot_length_has_located_gaps() {
+        let got = whole(&pcap(true, false, 54 + 100));
+        assert_eq!((got.data[1].len(), got.gaps), (100 + 100 + 100 + 3, 3));
+    }
+
+    fn check_bad(bytes: &[u8], expected: &str) {
+        let (_, result) = read(bytes, 1 << 20);
+        assert_eq!(result.unwrap_err().to_string(), expected);
+    }
+
+    #[test]
+    fn bad_files_are_named_with_the_place() {
+        check_bad(b"", "x.pcap: the file is empty (at byte 0)");
+        check_bad(b"\xd4", "x.pcap: the file is cut short: 1 bytes are left of a record of at least 4 (at byte 0)");
+        check_bad(b"GET / HTTP/1.1\r\n\r\n", "x.pcap: neither pcap nor pcapng: the file begins with 0x47455420 (at byte 0)");
+        check_bad(b"\x1f\x8b\x08\0\0\0\0", "x.pcap: compressed with gzip: decompress it first (at byte 0)");
+        let mut good = pcap(true, false, 65_535);
+        let length = good.len();
+        check_bad(
+            &good[..length - 1],
+            &format!("x.pcap: the file is cut short: 69 bytes are left of a record of at least 70 (at byte {})", length - 70),
+        );
+        good[24 + 8..24 + 12].copy_from_slice(&u32::MAX.to_le_bytes());
+        check_bad(&good, "x.pcap: a packet of 4294967295 bytes is not believable (at byte 24)");
+        check_bad(&[&pcap(true, false, 0)[..24], &[]].concat()[..20], "x.pcap: the file is cut short: 20 bytes are left of a record of at least 24 (at byte 0)");
+        let mut ng = section(false, &packets());
+        let place = 28;
+        ng[place + 16] ^= 1;
+        check_bad(&ng, "x.pcap: a block of type 1 claims 20 bytes at its begin and 21 at its end (at byte 28)");
+    }
+
+    #[test]
+    fn every_prefix_delivers_what_it_holds() {
+        for file in [pcap(true, false, 65_535), section(true, &packets())] {
+            let all = whole(&file);
+            let mut before = 0;
+            for n in 0..file.len() {
+                let (got, result) = read(&file[..n], 1 << 20);
+                let have = got.data[1].len();
+                assert!(have >= before && all.data[1].starts_with(&got.data[1]), "{n}");
+                before = have;
+                match result {
+                    Ok(()) => {}
+                    Err(TapError::BadCapture { offset, .. }) => assert!(offset as usize <= n),
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            assert_eq!(all.data[Direction::Reverse.index()].len(), 3003);
+        }
+    }
+
+    #[test]
+    fn a_missing_file_is_named_and_a_pipe_has_no_size() {
+        let error = FileTap::open(Path::new("/nonexistent/x.pcap"), Limits::default()).err().unwrap();
+        assert!(error.to_string().starts_with("/nonexistent/x.pcap: "), "{error}");
+        let directory = FileTap::open(Path::new("/"), Limits::default()).unwrap();
+        assert!(matches!(Box::new(directory).run(&mut Got::default(), &StopFlag::default()), Err(TapError::Io { .. })));
+    }
+
+    proptest! {
+        #[test]
+        fn mutations_never_panic(ng: bool, big: bool, flips in prop::collection::vec((0usize..6000, any::<u8>()), 1..12), chunk in 1usize..5000) {
+            let mut file = if ng { section(big, &packets()) } else { pcap(true, big, 65_535) };
+            for (at, value) in flips {
+                let at = at % file.len();
+                file[at] = value;
+            }
+            let (_, result) = read(&file, chunk);
+            if let Err(error) = result {
+                prop_assert!(error.to_string().contains("x.pcap: ") && error.to_string().contains("at byte"), "{}", error);
+            }
+        }
     }
 }

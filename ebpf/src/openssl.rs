@@ -1,0 +1,255 @@
+//! OpenSSL's read and write functions, and what begins and ends a connection.
+//!
+//! One program for the entries and one for the returns of every read and write function: the attach cookie says which it is and
+//! where the count stands. Bytes are copied when the call *returns*, because only then is it known how many were moved: a
+//! non-blocking write that would block is called again with the same bytes, and must not count twice. A write's instant is
+//! taken at its entry, a read's at its return.
+//!
+//! A call inside a call (a public function that calls another, TLS within TLS) is not counted: the stack pointer tells the
+//! outer call's return from the inner one's. An entry that was left without a return (longjmp, a cancelled thread) is recognised
+//! because later calls are not deeper on the stack.
+
+use aya_ebpf::EbpfContext as _;
+use aya_ebpf::bindings::BPF_ANY;
+use aya_ebpf::helpers::bpf_get_current_pid_tgid;
+use aya_ebpf::helpers::bpf_probe_read_user;
+use aya_ebpf::helpers::generated::{bpf_get_attach_cookie, bpf_ktime_get_ns};
+use aya_ebpf::macros::{uprobe, uretprobe};
+use aya_ebpf::programs::{ProbeContext, RetProbeContext};
+use tokengauge_ebpf_common::cookie::{self, Count};
+use tokengauge_ebpf_common::{Call, Conn, ConnKey, Header, MAX_PIECE, MAX_PIECES, dir, filter, flag, kind};
+
+use crate::maps::{CALLS, CONFIG, CONNS, PROCESSES, SENSELESS, count};
+use crate::ring;
+
+/// A nested call is believed to be one at most so often; then its outer call is taken for lost.
+const MAX_NESTED: u32 = 4096;
+
+#[inline(always)]
+fn watched(tgid: u32) -> bool {
+    let Some(config) = CONFIG.get(0) else { return false };
+    if tgid == config.own_tgid {
+        return false;
+    }
+    match config.filter {
+        filter::ONLY => unsafe { PROCESSES.get(&tgid) }.is_some(),
+        filter::EXCEPT => unsafe { PROCESSES.get(&tgid) }.is_none(),
+        _ => true,
+    }
+}
+
+#[cfg(bpf_target_arch = "x86_64")]
+#[inline(always)]
+fn stack_pointer(regs: *const aya_ebpf::bindings::pt_regs) -> u64 {
+    unsafe { (*regs).rsp }
+}
+
+#[cfg(bpf_target_arch = "aarch64")]
+#[inline(always)]
+fn stack_pointer(regs: *const aya_ebpf::bindings::pt_regs) -> u64 {
+    unsafe { (*regs.cast::<aya_ebpf::bindings::user_pt_regs>()).sp }
+}
+
+#[uprobe]
+pub fn ssl_enter(ctx: ProbeContext) -> u32 {
+    let thread = bpf_get_current_pid_tgid();
+    let tgid = (thread >> 32) as u32;
+    if !watched(tgid) {
+        return 0;
+    }
+    let stack = stack_pointer(ctx.regs);
+    if let Some(outer) = CALLS.get_ptr_mut(&thread) {
+        let outer = unsafe { &mut *outer };
+        if stack < outer.stack && outer.nested < MAX_NESTED {
+            outer.nested += 1;
+            return 0;
+        }
+    }
+    let place = unsafe { bpf_get_attach_cookie(ctx.as_ptr()) };
+    let ssl: u64 = ctx.arg(0).unwrap_or(0);
+    let now = unsafe { bpf_ktime_get_ns() };
+    let key = ConnKey { ssl, tgid, _pad: 0 };
+    let (generation, flags) = match CONNS.get_ptr(&key) {
+        Some(conn) => unsafe { ((*conn).generation, (*conn).flags) },
+        None => {
+            let conn = Conn { offset: [0; 2], generation: now, flags: 0, _pad: [0; 3] };
+            if CONNS.insert(&key, &conn, BPF_ANY as u64).is_err() {
+                count(|c| c.conns_full += 1);
+                return 0;
+            }
+            (now, 0)
+        }
+    };
+    if flags & flag::MUTED != 0 {
+        return 0;
+    }
+    let (requested, count_at) = match cookie::count(place) {
+        c if c == Count::At4th as u8 => (ctx.arg(2).unwrap_or(0), ctx.arg(3).unwrap_or(0)),
+        c if c == Count::At5th as u8 => (ctx.arg(2).unwrap_or(0), ctx.arg(4).unwrap_or(0)),
+        _ => (ctx.arg::<u64>(2).unwrap_or(0) & 0x7fff_ffff, 0),
+    };
+    let call = Call {
+        ssl,
+        buffer: ctx.arg(1).unwrap_or(0),
+        requested,
+        count_at,
+        at: now,
+        stack,
+        cookie: place,
+        generation,
+        nested: 0,
+        wants_socket: u32::from(flags & flag::IDENTIFIED == 0),
+    };
+    if CALLS.insert(&thread, &call, BPF_ANY as u64).is_err() {
+        count(|c| c.calls_full += 1);
+    }
+    0
+}
+
+#[uretprobe]
+pub fn ssl_leave(ctx: RetProbeContext) -> u32 {
+    let thread = bpf_get_current_pid_tgid();
+    let Some(call) = CALLS.get_ptr(&thread) else { return 0 };
+    let call = unsafe { *call };
+    // At the return the return address is popped; 32 bytes of tolerance for what a trampoline may leave there.
+    let above = stack_pointer(ctx.regs).wrapping_sub(call.stack);
+    if above > 32 {
+        return 0;
+    }
+    let _ = CALLS.remove(&thread);
+    let result: u64 = ctx.ret();
+    let result = result as u32 as i32;
+    if result <= 0 {
+        return 0;
+    }
+    let moved = if cookie::count(call.cookie) == Count::Returned as u8 {
+        Ok(result as u64)
+    } else {
+        unsafe { bpf_probe_read_user(call.count_at as *const u64) }
+    };
+    let moved = match moved {
+        Ok(moved) if moved <= call.requested => moved,
+        _ => {
+            count(|c| c.senseless += 1);
+            if let Some(places) = SENSELESS.get_ptr_mut(cookie::site(call.cookie)) {
+                unsafe { *places += 1 };
+            }
+            return 0;
+        }
+    };
+    if moved == 0 {
+        return 0;
+    }
+    let tgid = (thread >> 32) as u32;
+    let Some(conn) = CONNS.get_ptr_mut(&ConnKey { ssl: call.ssl, tgid, _pad: 0 }) else { return 0 };
+    let dir = cookie::dir(call.cookie);
+    let (offset, flags) = unsafe {
+        let offset = &mut (*conn).offset[usize::from(dir & 1)];
+        let at = *offset;
+        *offset = at + moved;
+        (at, (*conn).flags)
+    };
+    let at = if dir == dir::READ { unsafe { bpf_ktime_get_ns() } } else { call.at };
+    copy(&call, tgid, dir, flags & flag::FROM_START, at, offset, moved);
+    0
+}
+
+/// Writes the bytes of one call as records of at most `MAX_PIECE`.
+#[inline(always)]
+fn copy(call: &Call, tgid: u32, dir: u8, flags: u16, at: u64, offset: u64, moved: u64) {
+    let mut header = Header {
+        kind: kind::DATA,
+        dir,
+        flags,
+        len: 0,
+        tgid,
+        site: cookie::site(call.cookie),
+        ssl: call.ssl,
+        generation: call.generation,
+        at,
+        offset,
+        skipped: 0,
+    };
+    let mut rest = moved;
+    let mut from = call.buffer;
+    for _ in 0..MAX_PIECES {
+        let piece = if rest > MAX_PIECE as u64 { MAX_PIECE as u64 } else { rest };
+        header.len = piece as u32;
+        if !ring::data(&header, from) {
+            count(|c| {
+                c.unreadable += 1;
+                c.unreadable_bytes += rest;
+            });
+            header.len = 0;
+            header.skipped = rest;
+            header.flags |= flag::UNREADABLE;
+            return ring::bare(&header);
+        }
+        rest -= piece;
+        if rest == 0 {
+            return;
+        }
+        from += piece;
+        header.offset += piece;
+    }
+    count(|c| {
+        c.too_long += 1;
+        c.too_long_bytes += rest;
+    });
+    header.len = 0;
+    header.skipped = rest;
+    ring::bare(&header);
+}
+
+/// `SSL_new` returned: from here on every byte is seen.
+#[uretprobe]
+pub fn ssl_new(ctx: RetProbeContext) -> u32 {
+    let tgid = (bpf_get_current_pid_tgid() >> 32) as u32;
+    let ssl: u64 = ctx.ret();
+    if ssl == 0 || !watched(tgid) {
+        return 0;
+    }
+    let conn = Conn { offset: [0; 2], generation: unsafe { bpf_ktime_get_ns() }, flags: flag::FROM_START, _pad: [0; 3] };
+    if CONNS.insert(&ConnKey { ssl, tgid, _pad: 0 }, &conn, BPF_ANY as u64).is_err() {
+        count(|c| c.conns_full += 1);
+    }
+    0
+}
+
+#[inline(always)]
+fn end(ctx: &ProbeContext, kind: u8) -> u32 {
+    let tgid = (bpf_get_current_pid_tgid() >> 32) as u32;
+    let ssl: u64 = ctx.arg(0).unwrap_or(0);
+    let key = ConnKey { ssl, tgid, _pad: 0 };
+    let Some(conn) = CONNS.get_ptr(&key) else { return 0 };
+    let conn = unsafe { *conn };
+    let header = Header {
+        kind,
+        flags: conn.flags & flag::FROM_START,
+        tgid,
+        ssl,
+        generation: conn.generation,
+        at: unsafe { bpf_ktime_get_ns() },
+        offset: conn.offset[0],
+        skipped: conn.offset[1],
+        ..Header::default()
+    };
+    if kind == kind::FREE {
+        let _ = CONNS.remove(&key);
+    }
+    // Connections that never moved a byte are of no interest to anyone.
+    if conn.offset[0] | conn.offset[1] != 0 {
+        ring::bare(&header);
+    }
+    0
+}
+
+#[uprobe]
+pub fn ssl_free(ctx: ProbeContext) -> u32 {
+    end(&ctx, kind::FREE)
+}
+
+#[uprobe]
+pub fn ssl_shutdown(ctx: ProbeContext) -> u32 {
+    end(&ctx, kind::SHUTDOWN)
+}
