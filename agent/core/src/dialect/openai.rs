@@ -291,6 +291,15 @@ struct GroqUsageTimes {
     total_time: Number,
 }
 
+impl Chunk<'_> {
+    /// Whether this is a chunk of the family: other APIs have ids, models and `usage` as well, but not these.
+    fn known(&self) -> bool {
+        let counted = self.usage.as_ref().is_some_and(|u| u.prompt_tokens.0.is_some() || u.completion_tokens.0.is_some());
+        let object = self.object.text().is_some_and(|o| o.starts_with("chat.completion") || o == "text_completion" || o == "list");
+        self.choices.is_some() || counted || object || self.error.is
+    }
+}
+
 fn seconds(ms: Number) -> Option<f64> {
     ms.0.filter(|v| *v >= 0.0).map(|v| v / 1000.0)
 }
@@ -327,8 +336,7 @@ impl Reader for ChatReader {
         let Some(chunk) = object::<Chunk<'_>>(body) else { return FrameKind::BadJson };
         let before = out.len();
         self.chunk(&chunk, false, body, out);
-        let known = chunk.choices.is_some() || chunk.usage.is_some() || chunk.error.is || chunk.object.text().is_some();
-        if known {
+        if chunk.known() {
             return FrameKind::Event;
         }
         out.truncate(before);
