@@ -133,7 +133,7 @@ fn main() -> Fallible<()> {
     };
     let figures: Vec<f64> = results.iter_mut().map(median).collect();
     let base = figures[0];
-    println!("\n{bytes} bytes, SSL_write + SSL_read, median of 7\n{:24}{:>10}{:>12}", "", "ns/pair", "added");
+    println!("\n{bytes} bytes, SSL_write + SSL_read, median of 7\n{:24}{:>10}{:>12}", "", "ns/pair", "added"); // CPU time of the process
     for (case, figure) in cases.iter().zip(&figures) {
         println!("{case:24}{figure:>10.0}{:>12.0}", figure - base);
     }

@@ -166,7 +166,10 @@ pub struct Call {
     /// Calls seen inside this one.
     pub nested: u32,
     /// Not zero while the connection's socket is unknown.
-    pub wants_socket: u32,
+    pub wants_socket: u16,
+    /// Not zero until the call returns. The entry stays for the thread's next call: taking it out and putting one in costs more
+    /// than all the rest.
+    pub running: u16,
 }
 
 /// The agent's settings, the one element of an array map.
