@@ -70,7 +70,8 @@ fn main() -> Fallible<()> {
     for place in &report.places {
         println!("  {:28} +{:#x}  {:12} {}", place.functions.join(", "), place.into, place.instruction, place.cost.as_str());
     }
-    let moving = |p: &&tokengauge::tap::tls::plan::Place| p.functions.iter().any(|f| f.starts_with("SSL_read") || f.starts_with("SSL_write"));
+    let moving =
+        |p: &&tokengauge::tap::tls::plan::Place| p.functions.iter().any(|f| f.starts_with("SSL_read") || f.starts_with("SSL_write"));
     let cheap: Vec<(u64, u64)> = report.places.iter().filter(moving).map(|p| (p.file_offset, 0)).collect();
     let symbol = |name: &str| report.symbols.iter().find(|(n, _)| *n == name).map(|(_, offset)| (*offset, 0)).ok_or("symbol");
     let (read, write) = (symbol("SSL_read")?, symbol("SSL_write")?);

@@ -252,9 +252,32 @@ impl Counters {
 
     /// The fields in order of declaration, read from a per-CPU value.
     pub fn from_fields(f: [u64; Self::FIELDS]) -> Self {
-        let [records, bytes, ring_full, ring_full_bytes, unreadable, unreadable_bytes, too_long, too_long_bytes, conns_full, calls_full, senseless] =
-            f;
-        Self { records, bytes, ring_full, ring_full_bytes, unreadable, unreadable_bytes, too_long, too_long_bytes, conns_full, calls_full, senseless }
+        let [
+            records,
+            bytes,
+            ring_full,
+            ring_full_bytes,
+            unreadable,
+            unreadable_bytes,
+            too_long,
+            too_long_bytes,
+            conns_full,
+            calls_full,
+            senseless,
+        ] = f;
+        Self {
+            records,
+            bytes,
+            ring_full,
+            ring_full_bytes,
+            unreadable,
+            unreadable_bytes,
+            too_long,
+            too_long_bytes,
+            conns_full,
+            calls_full,
+            senseless,
+        }
     }
 }
 

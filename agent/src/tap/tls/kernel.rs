@@ -134,8 +134,10 @@ impl Kernel {
     /// # Errors
     /// When the kernel refuses: no capability, no BPF, a program it cannot verify.
     pub fn load(options: &LoadOptions) -> Result<(Self, RingBuf<MapData>), TapError> {
-        let mut ebpf =
-            EbpfLoader::new().map_max_entries("RECORDS", options.ring_bytes).load(OBJECT).map_err(|e| refused("loading the tables")(&chain(&e)))?;
+        let mut ebpf = EbpfLoader::new()
+            .map_max_entries("RECORDS", options.ring_bytes)
+            .load(OBJECT)
+            .map_err(|e| refused("loading the tables")(&chain(&e)))?;
         let (multi, mechanism) = match options.mechanism {
             Some(Mechanism::PerfUprobe) => (Vec::new(), Mechanism::PerfUprobe),
             wanted => match load_multi(&ebpf) {
