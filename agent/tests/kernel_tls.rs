@@ -1,6 +1,7 @@
 //! The TLS tap on real processes: CPython (`_ex` calls, asyncio's memory BIOs), curl (plain calls), OpenSSL's own tool.
 //!
 //! A kernel that refuses BPF skips with the reason printed; `TOKENGAUGE_REQUIRE_BPF=1` turns the skip into a failure.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // the helpers of tests state their expectations too
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
