@@ -58,12 +58,15 @@ pub fn ssl_enter(ctx: ProbeContext) -> u32 {
         return 0;
     }
     let stack = stack_pointer(ctx.regs);
-    if let Some(outer) = CALLS.get_ptr_mut(&thread) {
+    let slot = CALLS.get_ptr_mut(&thread);
+    if let Some(outer) = slot {
         let outer = unsafe { &mut *outer };
-        if stack < outer.stack && outer.nested < MAX_NESTED {
+        if outer.running != 0 && stack < outer.stack && outer.nested < MAX_NESTED {
             outer.nested += 1;
             return 0;
         }
+        outer.running = 0;
+        outer.wants_socket = 0;
     }
     let place = unsafe { bpf_get_attach_cookie(ctx.as_ptr()) };
     let ssl: u64 = ctx.arg(0).unwrap_or(0);
@@ -98,9 +101,12 @@ pub fn ssl_enter(ctx: ProbeContext) -> u32 {
         cookie: place,
         generation,
         nested: 0,
-        wants_socket: u32::from(flags & flag::IDENTIFIED == 0),
+        wants_socket: u16::from(flags & flag::IDENTIFIED == 0),
+        running: 1,
     };
-    if CALLS.insert(&thread, &call, BPF_ANY as u64).is_err() {
+    if let Some(slot) = slot {
+        unsafe { *slot = call };
+    } else if CALLS.insert(&thread, &call, BPF_ANY as u64).is_err() {
         count(|c| c.calls_full += 1);
     }
     0
@@ -109,14 +115,18 @@ pub fn ssl_enter(ctx: ProbeContext) -> u32 {
 #[uretprobe]
 pub fn ssl_leave(ctx: RetProbeContext) -> u32 {
     let thread = bpf_get_current_pid_tgid();
-    let Some(call) = CALLS.get_ptr(&thread) else { return 0 };
-    let call = unsafe { *call };
+    let Some(call) = CALLS.get_ptr_mut(&thread) else { return 0 };
+    let call = unsafe { &mut *call };
+    if call.running == 0 {
+        return 0;
+    }
     // At the return the return address is popped; 32 bytes of tolerance for what a trampoline may leave there.
     let above = stack_pointer(ctx.regs).wrapping_sub(call.stack);
     if above > 32 {
         return 0;
     }
-    let _ = CALLS.remove(&thread);
+    call.running = 0;
+    call.wants_socket = 0;
     let result: u64 = ctx.ret();
     let result = result as u32 as i32;
     if result <= 0 {
@@ -150,7 +160,7 @@ pub fn ssl_leave(ctx: RetProbeContext) -> u32 {
         (at, (*conn).flags)
     };
     let at = if dir == dir::READ { unsafe { bpf_ktime_get_ns() } } else { call.at };
-    copy(&call, tgid, dir, flags & flag::FROM_START, at, offset, moved);
+    copy(call, tgid, dir, flags & flag::FROM_START, at, offset, moved);
     0
 }
 

@@ -30,8 +30,8 @@ pub mod plan;
 pub mod selftest;
 mod sys;
 
-pub use attach::Outcome;
 use attach::Attachments;
+pub use attach::Outcome;
 use conns::{Conns, Todo};
 use discover::Processes;
 use elf::Image;
@@ -367,6 +367,7 @@ impl Running {
 fn know(pid: u32, options: &TlsOptions) -> Known {
     let started = discover::start_time(pid);
     let command = discover::command(pid).unwrap_or_default();
-    let watched = options.include.as_ref().is_none_or(|r| r.is_match(&command)) && options.exclude.as_ref().is_none_or(|r| !r.is_match(&command));
+    let watched =
+        options.include.as_ref().is_none_or(|r| r.is_match(&command)) && options.exclude.as_ref().is_none_or(|r| !r.is_match(&command));
     Known { process: Process { pid, command: command.into() }, started, watched }
 }

@@ -121,14 +121,7 @@ impl Attachments {
                 .collect();
             attachments.push(kernel.attach(role, &candidate.open, &places).map_err(|e| e.to_string())?);
         }
-        let attached = Attached {
-            shown: candidate.shown.clone(),
-            sites,
-            functions,
-            unused: 0,
-            _attachments: attachments,
-            candidate,
-        };
+        let attached = Attached { shown: candidate.shown.clone(), sites, functions, unused: 0, _attachments: attachments, candidate };
         self.files.insert(attached.candidate.id, attached);
         Ok(Outcome::Attached)
     }

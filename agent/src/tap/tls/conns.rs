@@ -10,7 +10,9 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use rustc_hash::FxHashMap;
-use tokengauge_core::stream::{ConnId, ConnInfo, Direction, End, Endpoints, GapReason, Process, Side, StreamEvent, TapKind, Timestamp, Verdict};
+use tokengauge_core::stream::{
+    ConnId, ConnInfo, Direction, End, Endpoints, GapReason, Process, Side, StreamEvent, TapKind, Timestamp, Verdict,
+};
 use tokengauge_ebpf_common::{Conn, ConnKey, Header, dir, flag, kind};
 
 use crate::tap::Sink;
@@ -206,8 +208,7 @@ impl Conns {
             let missing = offsets.map_or(0, |o| o[usize::from(which)].saturating_sub(seen));
             if missing > 0 && !state.muted {
                 self.gaps += 1;
-                let gap =
-                    StreamEvent::Gap { conn: state.id, dir: direction(which), at, len: Some(missing), reason: GapReason::RingFull };
+                let gap = StreamEvent::Gap { conn: state.id, dir: direction(which), at, len: Some(missing), reason: GapReason::RingFull };
                 let _ = sink.event(gap);
             }
         }

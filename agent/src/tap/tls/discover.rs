@@ -240,10 +240,7 @@ mod tests {
                     7f40-7f50 r-xp 00000000 00:00 0 \n\
                     broken";
         let found: Vec<_> = mappings(maps).collect();
-        assert_eq!(
-            found,
-            [Mapping { range: "7f00-7f10", device: "fe:00", inode: 1234, path: "/usr/lib/a b/libssl.so.3 (deleted)" }]
-        );
+        assert_eq!(found, [Mapping { range: "7f00-7f10", device: "fe:00", inode: 1234, path: "/usr/lib/a b/libssl.so.3 (deleted)" }]);
     }
 
     #[test]

@@ -19,9 +19,8 @@ use crate::tap::tls::kernel::Role;
 pub(super) struct OpenSsl;
 
 const REQUIRED: &[&str] = &["SSL_read", "SSL_write", "SSL_free"];
-const INTERESTING: &[&str] = &[
-    "SSL_read", "SSL_read_ex", "SSL_write", "SSL_write_ex", "SSL_peek", "SSL_peek_ex", "SSL_free", "SSL_shutdown", "SSL_new",
-];
+const INTERESTING: &[&str] =
+    &["SSL_read", "SSL_read_ex", "SSL_write", "SSL_write_ex", "SSL_peek", "SSL_peek_ex", "SSL_free", "SSL_shutdown", "SSL_new"];
 
 const fn moves(name: &str, count: Count) -> Wanted<'_> {
     Wanted { name, arguments: 3, count, at_return: true }
