@@ -53,7 +53,7 @@ pub struct Tls {
 
 impl Default for Tls {
     fn default() -> Self {
-        Self { enabled: true, pids: Vec::new(), include: Vec::new(), exclude: Vec::new(), ring_mib: 16 }
+        Self { enabled: true, pids: Vec::new(), include: Vec::new(), exclude: Vec::new(), ring_mib: 32 }
     }
 }
 

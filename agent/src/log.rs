@@ -1,5 +1,7 @@
 //! The agent's own log on standard error, and its own spans by OTLP. Neither holds anything of the traffic.
 
+use std::io::IsTerminal as _;
+
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry_sdk::trace::SdkTracerProvider;
 use tokengauge_core::semconv::AGENT_SCOPE;
@@ -26,7 +28,7 @@ pub fn start(filter: Option<&str>, own: Option<&SdkTracerProvider>) -> Result<()
         let only_ours = Targets::new().with_target("tokengauge", Level::INFO);
         tracing_opentelemetry::layer().with_tracer(provider.tracer(AGENT_SCOPE)).with_filter(only_ours)
     });
-    let lines = fmt::layer().with_writer(std::io::stderr).with_target(false).with_filter(filter);
+    let lines = fmt::layer().with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal()).with_target(false).with_filter(filter);
     // A test that has a subscriber of its own keeps it.
     let _ = tracing_subscriber::registry().with(lines).with(spans).try_init();
     Ok(())

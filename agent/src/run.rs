@@ -48,6 +48,7 @@ impl RunError {
     /// The process's exit code: 2 for what the user wrote, 1 for what the system refused.
     pub const fn exit_code(&self) -> u8 {
         match self {
+            // A configuration file that is not there is a wrong path on the command line.
             Self::Config(_) | Self::Log(_) | Self::Export(ExportError::Config { .. }) => 2,
             _ => 1,
         }

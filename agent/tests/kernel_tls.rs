@@ -117,14 +117,8 @@ struct Python {
 
 impl Python {
     fn start(code: &str, args: &[&str]) -> Self {
-        let mut child = Command::new("python3")
-            .arg("-uc")
-            .arg(code)
-            .args(args)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("python3");
+        let mut child =
+            Command::new("python3").arg("-uc").arg(code).args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("python3");
         let out = BufReader::new(child.stdout.take().unwrap());
         Self { child, out }
     }
@@ -322,8 +316,7 @@ fn a_small_ring_loses_located_bytes_and_nothing_else() {
     let port = server.line();
     let mut client = Python::start(CLIENT, &[pem.to_str().unwrap(), &port]);
     client.line();
-    let options =
-        TlsOptions { pids: vec![client.pid()], ring_bytes: 64 << 10, poll: Duration::from_millis(300), ..TlsOptions::default() };
+    let options = TlsOptions { pids: vec![client.pid()], ring_bytes: 64 << 10, poll: Duration::from_millis(300), ..TlsOptions::default() };
     let running = watch(options, false);
     let mut total = 0;
     for _ in 0..20 {
@@ -404,7 +397,10 @@ fn curl_against_openssl() {
     let _ = server.kill();
     let _ = server.wait();
     let named = |name: &str| {
-        seen.0.values().find(|c| c.info.as_ref().unwrap().process.as_ref().unwrap().command.as_ref() == name).unwrap_or_else(|| panic!("{name}"))
+        seen.0
+            .values()
+            .find(|c| c.info.as_ref().unwrap().process.as_ref().unwrap().command.as_ref() == name)
+            .unwrap_or_else(|| panic!("{name}"))
     };
     let (client, server) = (named("curl"), named("openssl"));
     assert!(client.bytes[0].starts_with(b"GET /page HTTP/1.0\r\n") && client.bytes[1].ends_with(&body));
