@@ -13,7 +13,8 @@ use tracing_subscriber::{Layer as _, fmt};
 
 /// The HTTP and gRPC machinery is silent unless something is wrong; what the SDK fails to deliver is said, and counted, by the
 /// OTLP exporter itself.
-const DEFAULT: &str = "info,h2=warn,hyper=warn,hyper_util=warn,reqwest=warn,tonic=warn,tower=warn,opentelemetry=warn,opentelemetry_sdk=off";
+const DEFAULT: &str =
+    "info,h2=warn,hyper=warn,hyper_util=warn,reqwest=warn,tonic=warn,tower=warn,opentelemetry=off,rustls_platform_verifier=off";
 
 /// Starts logging. The filter is, in this order, the one given, `RUST_LOG`, or the default.
 ///

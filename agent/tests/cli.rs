@@ -1,4 +1,5 @@
 //! The program as a stranger meets it: help, messages, exit codes.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test states its expectations so")]
 
 use std::process::{Command, Output, Stdio};
 

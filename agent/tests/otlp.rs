@@ -1,4 +1,5 @@
 //! What an OTLP receiver gets: real gRPC and HTTP servers, an exporter in a process of its own with the environment of the test.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test states its expectations so")]
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
