@@ -3,13 +3,13 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::{CommandFactory as _, Parser as _};
+use clap::CommandFactory as _;
 use tokengauge::cli::{Cli, Command};
 use tokengauge::run::{self, RunError};
 use tokengauge::{dialects, doctor, replay, sources};
 
 fn main() -> ExitCode {
-    match command(Cli::parse().command) {
+    match command(Cli::from_process().command) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
