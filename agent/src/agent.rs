@@ -236,8 +236,8 @@ impl Progress for OnTap {
         self.vitals.count_export_drop();
     }
 
-    fn stats(&mut self, stats: &PipelineStats) {
-        self.vitals.publish(self.slot, stats);
+    fn tick(&mut self, stats: &dyn Fn() -> PipelineStats) {
+        self.vitals.publish(self.slot, &stats());
     }
 }
 
