@@ -420,6 +420,5 @@ const fn id(slot: u32, generation: u32) -> ConnId {
     ConnId((generation as u64) << 32 | slot as u64)
 }
 
-
 #[cfg(test)]
 mod tests;

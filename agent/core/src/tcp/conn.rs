@@ -196,13 +196,7 @@ impl Conn {
         }
     }
 
-    fn gap<F: FnMut(StreamEvent<'_>) -> Verdict>(
-        dir: Direction,
-        at: Timestamp,
-        len: Option<u64>,
-        reason: GapReason,
-        env: &mut Env<'_, F>,
-    ) {
+    fn gap<F: FnMut(StreamEvent<'_>) -> Verdict>(dir: Direction, at: Timestamp, len: Option<u64>, reason: GapReason, env: &mut Env<'_, F>) {
         if env.muted {
             return;
         }
@@ -293,9 +287,7 @@ impl Conn {
         let pending = Self::pending(half, env);
         let mut seen = false;
         let cut_at = segment.seq.wrapping_add(segment.payload.len() as u32);
-        for (seq, len, bytes) in
-            [(segment.seq, segment.payload.len() as u32, segment.payload), (cut_at, segment.missing, &[][..])]
-        {
+        for (seq, len, bytes) in [(segment.seq, segment.payload.len() as u32, segment.payload), (cut_at, segment.missing, &[][..])] {
             let (cost, covered) = pending.insert(next, seq, len, bytes, at);
             *env.buffered += cost;
             seen |= covered;
@@ -339,13 +331,7 @@ impl Conn {
     }
 
     /// Gives up the first hole of a direction, or with `proven` as much of it as was acknowledged, and hands on what waited behind.
-    fn release<F: FnMut(StreamEvent<'_>) -> Verdict>(
-        &mut self,
-        dir: Direction,
-        proven: bool,
-        reason: GapReason,
-        env: &mut Env<'_, F>,
-    ) {
+    fn release<F: FnMut(StreamEvent<'_>) -> Verdict>(&mut self, dir: Direction, proven: bool, reason: GapReason, env: &mut Env<'_, F>) {
         let half = &mut self.halves[dir.index()];
         let Some(pending) = &mut half.pending else { return };
         let proof = pending.proof;
@@ -463,13 +449,7 @@ impl Conn {
     }
 
     /// The sender in `dir` aborted the connection after `seq`.
-    pub(super) fn reset<F: FnMut(StreamEvent<'_>) -> Verdict>(
-        &mut self,
-        dir: Direction,
-        seq: u32,
-        at: Timestamp,
-        env: &mut Env<'_, F>,
-    ) {
+    pub(super) fn reset<F: FnMut(StreamEvent<'_>) -> Verdict>(&mut self, dir: Direction, seq: u32, at: Timestamp, env: &mut Env<'_, F>) {
         self.release_all(dir, env);
         let half = &mut self.halves[dir.index()];
         let unseen = ahead(seq, half.next);
