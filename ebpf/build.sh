@@ -46,4 +46,5 @@ RUSTC=/usr/bin/rustc RUSTC_BOOTSTRAP=1 CARGO_CFG_BPF_TARGET_ARCH=$arch \
 built=${BPF_TARGET_DIR:-$root/target/bpf}/bpfel-unknown-none/release/tokengauge
 
 cp "$built" tokengauge.bpf.o
+"$llvm/bin/llvm-strip" -g tokengauge.bpf.o # DWARF goes, BTF stays
 echo "$hash" >tokengauge.bpf.o.sources

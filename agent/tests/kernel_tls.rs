@@ -530,3 +530,43 @@ process.stdin.on("end", () => process.exit(0));
     assert_eq!((conn.bytes[0].as_slice(), conn.bytes[1].len()), (&b"hello 70000\n"[..], 70_000));
     assert_eq!(conn.endpoints, None, "node moves ciphertext through memory");
 }
+
+/// The client's own clock against the kernel's stamps: from before its write to behind its read.
+#[test]
+fn times_are_those_of_the_process() {
+    if !bpf_works() {
+        return;
+    }
+    let (_dir, pem) = certificate();
+    let mut server = Python::start(SERVER, &[pem.to_str().unwrap()]);
+    let port = server.line();
+    let mut client = Python::start(
+        r#"
+import ssl, socket, sys, time
+c = ssl.create_default_context(cafile=sys.argv[1])
+k = c.wrap_socket(socket.create_connection(("127.0.0.1", int(sys.argv[2]))), server_hostname="localhost")
+print("ready"); sys.stdin.readline()
+for i in range(101):
+    a = time.monotonic_ns(); k.sendall(b"250\n")
+    k.recv(250)
+    print(time.monotonic_ns() - a); time.sleep(0.005)
+sys.stdin.readline()
+"#,
+        &[pem.to_str().unwrap(), &port],
+    );
+    client.line();
+    let running = watch(TlsOptions { pids: vec![client.pid()], ..TlsOptions::default() }, false);
+    client.say("go");
+    let truth: Vec<i64> = (0..101).map(|_| client.line().parse().unwrap()).collect();
+    let seen = running.end();
+    let times = &seen.0.values().next().unwrap().times;
+    assert_eq!(times.len(), 202);
+    let mut errors: Vec<i64> = times
+        .chunks(2)
+        .zip(&truth)
+        .map(|(pair, truth)| (truth - i64::try_from(pair[1].since(pair[0]).as_nanos()).unwrap()).abs())
+        .collect();
+    errors.sort_unstable();
+    println!("|error| of write-to-first-byte: median {} us, maximum {} us", errors[50] / 1000, errors[100] / 1000);
+    assert!(errors[50] <= 500_000, "median error {} ns", errors[50]);
+}

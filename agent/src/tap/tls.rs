@@ -211,7 +211,7 @@ impl Running {
             counters,
             kernel,
             ring,
-            attachments: Attachments::default(),
+            attachments: Attachments::new(LIBRARIES),
             processes: Processes::default(),
             only,
             conns: Conns::new(unix_offset),
@@ -355,7 +355,7 @@ impl Running {
     }
 
     fn finish(&mut self, sink: &mut dyn Sink) {
-        self.attachments = Attachments::default(); // detaches, so that the ring gets no more
+        self.attachments.detach_all(); // so that the ring gets no more
         self.drain(usize::MAX, sink);
         let kernel = &self.kernel;
         self.conns.finish(sys::monotonic(), |key| kernel.conn(key), sink);
