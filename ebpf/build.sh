@@ -34,7 +34,7 @@ if [ -n "$packages" ]; then
 fi
 if [ ! -x "$tools/bin/bpf-linker" ]; then
     mkdir -p "$tools"
-    LLVM_PREFIX=$llvm CARGO_TARGET_DIR="$tools/build" cargo install bpf-linker --version 0.13.0 --locked \
+    LLVM_PREFIX=$llvm CARGO_TARGET_DIR="$tools/build" cargo install bpf-linker --version 0.13.0 \
         --no-default-features --features llvm-22 --root "$tools" >&2
 fi
 
