@@ -128,7 +128,7 @@ fn start(source: Source, records: mpsc::Sender<Inference>, stop: &StopFlag) -> R
     let failed = running.failed_taps().0 > 0;
     if failed || !running.ready() {
         let ended = running.stop();
-        let why = ended.report.first_error.unwrap_or_else(|| "the tap did not get ready".to_owned());
+        let why = ended.errors.into_iter().next().unwrap_or_else(|| "the tap did not get ready".to_owned());
         return Err(Refused(why));
     }
     Ok(running)

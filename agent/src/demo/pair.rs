@@ -135,7 +135,9 @@ fn greeting(provider: &mut Child) -> Result<(u16, Option<String>), DemoError> {
     let value: serde_json::Value = serde_json::from_str(&line).unwrap_or_default();
     let port = value.get("port").and_then(serde_json::Value::as_u64).and_then(|p| u16::try_from(p).ok());
     let cert = value.get("cert").and_then(serde_json::Value::as_str).map(str::to_owned);
-    let port = port.ok_or_else(|| DemoError::Pair("the demo's provider did not start (python3 3.9 and openssl are needed; its own words are above)".into()))?;
+    let port = port.ok_or_else(|| {
+        DemoError::Pair("the demo's provider did not start (python3 3.9 and openssl are needed; its own words are above)".into())
+    })?;
     Ok((port, cert))
 }
 

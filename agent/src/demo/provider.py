@@ -110,7 +110,8 @@ class Connection:
     def serve(self) -> None:
         """Requests in turn on a kept-alive connection."""
         try:
-            self.stream.do_handshake()
+            if isinstance(self.stream, ssl.SSLSocket):
+                self.stream.do_handshake()
             while (request := self.read_request()) is not None:
                 self.answer(*request)
         except (ClientGone, OSError, ValueError):

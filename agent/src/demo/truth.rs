@@ -58,8 +58,8 @@ pub fn compare(truth: &[Answer], measured: &[Inference]) -> Verdict {
     let in_between = measured.iter().any(|i| i.vantage == Vantage::Unknown);
     for answer in truth {
         let vantage = match answer.view.as_str() {
-            "server" if in_between => Vantage::Unknown,
-            "server" => Vantage::Server,
+            "provider" if in_between => Vantage::Unknown,
+            "provider" => Vantage::Server,
             "client" if !in_between => Vantage::Client,
             _ => continue,
         };

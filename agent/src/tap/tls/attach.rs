@@ -126,7 +126,7 @@ impl Attachments {
             let places: Vec<(u64, u64)> = sites
                 .iter()
                 .filter(|(_, site)| site.roles.contains(&role))
-                .map(|(number, site)| (site.place.file_offset, cookie::new(*number, site.dir, site.place.count)))
+                .map(|(number, site)| (site.place.file_offset, cookie::new(*number, site.dir, site.place.count) | site.place.boolean()))
                 .collect();
             attachments.push(kernel.attach(role, &candidate.open, &places).map_err(|e| e.to_string())?);
         }
