@@ -166,13 +166,11 @@ impl Reader for MessagesReader {
             "content_block_delta" => {
                 if let Some(delta) = &event.delta {
                     let texts = [(delta.text, Output::Text), (delta.thinking, Output::Reasoning), (delta.partial_json, Output::Tool)];
-                    for (text, kind) in texts {
-                        if text.is_text() {
-                            out.push(LlmEvent::Delta { choice: 0, kind });
-                        }
-                        if let Text::Here(t) = text {
-                            self.shape.learn(frame, t, 0, kind);
-                        }
+                    let mut some = texts.iter().filter(|(text, _)| text.is_text());
+                    out.extend(some.clone().map(|(_, kind)| LlmEvent::Delta { choice: 0, kind: *kind }));
+                    // Nothing but one text that the JSON holds without escapes.
+                    if let (Some((Text::Here(text), kind)), None) = (some.next(), some.next()) {
+                        self.shape.learn(frame, text, 0, *kind);
                     }
                 }
             }
