@@ -94,12 +94,13 @@ pub struct Session {
 }
 
 impl Session {
-    /// A session whose requests travel in direction `requests`.
-    pub fn new(requests: Direction, from_start: bool) -> Self {
+    /// A session whose requests travel in direction `requests`. `at_start` says of requests and responses whether what comes next
+    /// is the beginning of a message.
+    pub fn new(requests: Direction, at_start: [bool; 2]) -> Self {
         Self {
             requests,
-            up: Parser::new(Role::Requests, from_start),
-            down: Parser::new(Role::Responses, from_start),
+            up: Parser::new(Role::Requests, at_start[0]),
+            down: Parser::new(Role::Responses, at_start[1]),
             pending: VecDeque::new(),
             next: 0,
             sending: None,
@@ -310,7 +311,7 @@ mod tests {
 
     /// `>` a request's bytes, `<` a response's, `!` an end, `?` a gap of N bytes in the responses.
     fn check(script: &[(&str, &str)], want: Expect) {
-        let mut session = Session::new(Direction::Forward, true);
+        let mut session = Session::new(Direction::Forward, [true; 2]);
         let mut log = String::new();
         for (i, (what, arg)) in script.iter().enumerate() {
             let at = Timestamp::from_unix_nanos(i as u64);
@@ -391,7 +392,7 @@ mod tests {
             (vec![("!", "idle")], Over::Timeout),
             (vec![("!", "client fin"), ("<", "0\r\n\r\n"), ("!", "server fin")], Over::Complete),
         ] {
-            let mut session = Session::new(Direction::Forward, true);
+            let mut session = Session::new(Direction::Forward, [true; 2]);
             let mut overs = Vec::new();
             let mut out = |e: HttpEvent<'_>| {
                 if let HttpEvent::Over { how, .. } = e {

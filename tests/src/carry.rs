@@ -1,0 +1,1 @@
+//! Flows carried as TCP packets.
