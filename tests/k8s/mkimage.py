@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""mkimage.py OUT.tar NAME:TAG BINARY: an image from scratch of one layer, in docker-save form, without a registry or a builder.
+"""mkimage.py OUT.tar NAME:TAG BINARY: an image of one layer, in docker-save form, without registry or builder.
 
 A binary that is linked dynamically brings the libraries that `ldd` names, at their own paths.
 """

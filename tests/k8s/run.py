@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""The chart on a real Kubernetes node: installed by helm, watched by kubectl, measuring traffic of other processes of the node.
+"""The chart on a real Kubernetes node: installed by helm, measuring traffic of other processes of the node.
 
-Brings up Kubernetes 1.34 on this machine for as long as the test takes (node.sh: own network, mounts and cgroups), with the
-agent's binary in an image made on the spot. With the capabilities of the chart's defaults, unprivileged, the agent must tap
-a TLS server and its clients outside of its pod and deliver to a real Collector by $(HOST_IP).
+Brings up Kubernetes 1.34 on this machine for as long as the test takes (node.sh: own network, mounts and cgroups;
+needs cgroup v1), with the agent's binary in an image made on the spot. With the capabilities of the chart's defaults,
+unprivileged, the agent must tap a TLS server and its clients outside of its pod and deliver to a real Collector by
+$(HOST_IP).
 
-    tests/real/setup-go.sh helm collector && tests/k8s/setup.sh && tests/k8s/run.py     # as root; TOKENGAUGE=path of the agent
+    tests/real/setup-go.sh helm collector && tests/k8s/setup.sh
+    tests/k8s/run.py                                                  # as root; TOKENGAUGE=path of the agent
 """
 
 from __future__ import annotations
@@ -34,7 +36,13 @@ CHART = ROOT / "helm" / "tokengauge"
 DEMO = ROOT / "agent" / "src" / "demo"
 NODE_IP = "10.99.0.1"  # of node.sh
 SPACE = ("--namespace", "tokengauge")
-CAPABILITIES = {"CAP_BPF": 39, "CAP_PERFMON": 38, "CAP_SYS_PTRACE": 19, "CAP_DAC_READ_SEARCH": 2, "CAP_CHECKPOINT_RESTORE": 40}
+CAPABILITIES = {
+    "CAP_BPF": 39,
+    "CAP_PERFMON": 38,
+    "CAP_SYS_PTRACE": 19,
+    "CAP_DAC_READ_SEARCH": 2,
+    "CAP_CHECKPOINT_RESTORE": 40,
+}
 VALUES = """
 image: {repository: localhost/tokengauge, tag: test, pullPolicy: Never}
 config: {jsonl: {path: "-"}}
@@ -132,15 +140,29 @@ def inside() -> None:
         folder = Path(name)
         environment = os.environ | {"TOKENGAUGE_LISTEN": NODE_IP, "TOKENGAUGE_DEBUG_VERBOSITY": "detailed"}
         with (folder / "collector.log").open("wb") as log:
-            children.start([OTELCOL, "--config", ROOT / "collector-config" / "tokengauge.yaml"], env=environment, stdout=log, stderr=log)
+            children.start(
+                [OTELCOL, "--config", ROOT / "collector-config" / "tokengauge.yaml"],
+                env=environment,
+                stdout=log,
+                stderr=log,
+            )
         (folder / "values.yaml").write_text(VALUES)
         kubectl("create", "namespace", "tokengauge")
-        kubectl("create", *SPACE, "secret", "generic", "otlp-headers", "--from-literal=headers=authorization=Bearer secret-of-the-test")
+        kubectl(
+            "create",
+            *SPACE,
+            "secret",
+            "generic",
+            "otlp-headers",
+            "--from-literal=headers=authorization=Bearer secret-of-the-test",
+        )
         install = run(HELM, "install", "tokengauge", CHART, *SPACE, "--values", folder / "values.yaml")
         score.check(install.returncode == 0, f"helm install {install.stderr.strip()}")
         score.check("rollout status daemonset/tokengauge" in install.stdout, "the notes name the DaemonSet")
         rollout = run("kubectl", "rollout", "status", *SPACE, "daemonset/tokengauge", "--timeout=90s")
-        ready = score.check(rollout.returncode == 0, f"rollout: {(rollout.stdout + rollout.stderr).strip().splitlines()[-1:]}")
+        ready = score.check(
+            rollout.returncode == 0, f"rollout: {(rollout.stdout + rollout.stderr).strip().splitlines()[-1:]}"
+        )
         score.check(until(30, lambda: "tapping" in pod_log()), "the pod's log says `tapping`")
         if not ready:
             print(kubectl("describe", "pods", *SPACE) + pod_log())
@@ -153,9 +175,17 @@ def inside() -> None:
         info = next((line for line in scrape().splitlines() if line.startswith("target_info{")), "")
         uid = kubectl("get", "pods", *SPACE, "-o", "jsonpath={.items[0].metadata.uid}")
         labels = dict(re.findall(r'(\w+)="([^"]*)"', info))
-        names = {"k8s_node_name": "k8snode", "host_name": "k8snode", "k8s_namespace_name": "tokengauge", "k8s_cluster_name": "test", "instance": uid}
+        names = {
+            "k8s_node_name": "k8snode",
+            "host_name": "k8snode",
+            "k8s_namespace_name": "tokengauge",
+            "k8s_cluster_name": "test",
+            "instance": uid,
+        }
         wrong = {k: labels.get(k) for k, v in names.items() if labels.get(k) != v}
-        score.check(not wrong, f"target_info says node, namespace, cluster, and the pod's uid as instance {wrong or ''}")
+        score.check(
+            not wrong, f"target_info says node, namespace, cluster, and the pod's uid as instance {wrong or ''}"
+        )
         restarts = kubectl("get", "pods", *SPACE, "-o", "jsonpath={.items[0].status.containerStatuses[0].restartCount}")
         score.check(restarts == "0", f"{restarts} restarts")
         everything = pod_log() + scrape() + (folder / "collector.log").read_text()
@@ -167,19 +197,34 @@ def inside() -> None:
         check_new_configuration(score, folder)
         check_refused_namespace(score, folder)
         gone = run(HELM, "uninstall", "tokengauge", *SPACE, "--wait", "--timeout", "60s")
-        score.check(gone.returncode == 0 and effective_capabilities() == -1, f"helm uninstall ends the agent {gone.stderr.strip()}")
+        score.check(
+            gone.returncode == 0 and effective_capabilities() == -1,
+            f"helm uninstall ends the agent {gone.stderr.strip()}",
+        )
     score.finish()
 
 
 def check_new_configuration(score: Score, folder: Path) -> None:
     """A changed file begins a new pod; a wrong one is refused before anything happens."""
-    wrong = run(HELM, "upgrade", "tokengauge", CHART, *SPACE, "--values", folder / "values.yaml", "--set", "config.taps.tls.ringmib=1")
+    wrong = run(
+        HELM,
+        "upgrade",
+        "tokengauge",
+        CHART,
+        *SPACE,
+        "--values",
+        folder / "values.yaml",
+        "--set",
+        "config.taps.tls.ringmib=1",
+    )
     score.check(wrong.returncode != 0 and "ringmib" in wrong.stderr, "helm upgrade with a misspelt key is refused")
     before = kubectl("get", "pods", *SPACE, "-o", "jsonpath={.items[*].metadata.uid}")
     run(HELM, "upgrade", "tokengauge", CHART, *SPACE, "--values", folder / "values.yaml", "--set", "config.log=debug")
     rollout = run("kubectl", "rollout", "status", *SPACE, "daemonset/tokengauge", "--timeout=90s")
     after = kubectl("get", "pods", *SPACE, "-o", "jsonpath={.items[*].metadata.uid}")
-    score.check(rollout.returncode == 0 and before not in after, "helm upgrade with another configuration begins a new pod")
+    score.check(
+        rollout.returncode == 0 and before not in after, "helm upgrade with another configuration begins a new pod"
+    )
 
 
 def check_refused_namespace(score: Score, folder: Path) -> None:
@@ -191,7 +236,10 @@ def check_refused_namespace(score: Score, folder: Path) -> None:
     def events() -> str:
         return kubectl("describe", "daemonset/tokengauge", "--namespace", "strict")
 
-    score.check(install.returncode == 0 and until(20, lambda: "violates PodSecurity" in events()), "in a restricted namespace helm succeeds and the DaemonSet's events say why no pod appears")
+    score.check(
+        install.returncode == 0 and until(20, lambda: "violates PodSecurity" in events()),
+        "in a restricted namespace helm succeeds and the DaemonSet's events say why no pod appears",
+    )
     run(HELM, "uninstall", "tokengauge", "--namespace", "strict")
 
 
@@ -202,12 +250,16 @@ def main() -> None:
     missing = [str(p) for p in (AGENT, HELM, OTELCOL, K8S / "bin" / "version") if not p.exists()]
     if missing or os.geteuid() != 0:
         print(f"FAIL: {'not root' if not missing else 'missing: ' + ', '.join(missing)}")
-        print("the agent is built by cargo (or TOKENGAUGE=path), the rest by tests/real/setup-go.sh helm collector and tests/k8s/setup.sh")
+        print(
+            "the agent: cargo, or TOKENGAUGE=path; the rest: tests/real/setup-go.sh helm collector, tests/k8s/setup.sh"
+        )
         print("0 passed, 1 failed")
         sys.exit(1)
     skip_without_bpf()
     # The image's name for the binary is its entry point.
-    subprocess.run([HERE / "mkimage.py", K8S / "images" / "tokengauge.tar", "localhost/tokengauge:test", AGENT], check=True)
+    subprocess.run(
+        [HERE / "mkimage.py", K8S / "images" / "tokengauge.tar", "localhost/tokengauge:test", AGENT], check=True
+    )
     command = [HERE / "node.sh", sys.executable, Path(__file__).resolve(), "--inside"]
     result = subprocess.run([str(w) for w in command], env=os.environ | {"K8S_DIR": str(K8S.resolve())})
     sys.exit(result.returncode)

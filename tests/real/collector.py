@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """A real OpenTelemetry Collector with the configuration that we ship, fed by the real agent with what it really tapped.
 
-Two Collectors run the same file: one as an agent's next hop (scraped here, and sending spans on), one as the backend that
-prints the spans it gets. The demo's provider and clients make the traffic; their own truth is what the scrape and the
-spans are compared with. Everything listens on random loopback ports.
+Two Collectors run the same file: one as an agent's next hop (scraped here, and sending spans on), one as the backend
+that prints the spans it gets. The demo's provider and clients make the traffic; their own truth is what the scrape and
+the spans are compared with. Everything listens on random loopback ports.
 
     tests/real/setup-go.sh collector && tests/real/collector.py     # TOKENGAUGE=path of the agent
 """
@@ -50,7 +50,7 @@ EXPECTED = (
 )  # fmt: skip
 
 
-# What Prometheus would see ---------------------------------------------------------------------------------------------
+# What Prometheus would see ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Scrape:
 
 
 def catalogue() -> dict[str, tuple[str, str]]:
-    """Prometheus name → (type, OTLP name) of every metric in semconv.rs, by the translator's rules written down anew."""
+    """Prometheus name → (type, OTLP name) of every metric in semconv.rs, by the translator's rules written anew."""
     rows = re.findall(r'^\s+[A-Z_]+ = "([\w.]+)", (\w+), "([^"]*)"', SEMCONV.read_text(), re.M)
     kinds = {"Histogram": "histogram", "Counter": "counter", "UpDownCounter": "gauge"}
     out = {}
@@ -108,7 +108,7 @@ def get(url: str) -> tuple[int, str]:
         return 0, ""
 
 
-# The Collector -----------------------------------------------------------------------------------------------------------
+# The Collector -------------------------------------------------------------------------------------------------------
 
 
 class Collector:
@@ -153,7 +153,7 @@ def validate(**settings: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=environment({}, **settings), capture_output=True, text=True, timeout=60)
 
 
-# The traffic ---------------------------------------------------------------------------------------------------------------
+# The traffic ---------------------------------------------------------------------------------------------------------
 
 
 def traffic(children: Children, folder: Path, gateway: Collector, count: int) -> tuple[list[Record], str, int]:
@@ -164,10 +164,19 @@ def traffic(children: Children, folder: Path, gateway: Collector, count: int) ->
     )
     hello = first_json_line(provider)
     # The client waits at its standard input until the agent, which is told both pids, taps.
-    code = "import runpy, sys; sys.stdin.readline(); sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
+    code = "import runpy, ssl, sys; input(); del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')"
     truth = folder / "client.jsonl"
-    command = [sys.executable, "-c", f"import ssl; {code}", DEMO / "client.py", "--port", hello["port"], "--cert", hello["cert"]]
-    client = children.start([*command, "--truth", truth, "--count", count, "--rate", 4], stdin=subprocess.PIPE)
+    command = [
+        sys.executable,
+        "-c",
+        code,
+        DEMO / "client.py",
+        "--port",
+        str(hello["port"]),
+        "--cert",
+        hello["cert"],
+    ]
+    client = children.start([*command, "--truth", truth, "--count", str(count), "--rate", "4"], stdin=subprocess.PIPE)
     for name in [name for name in os.environ if name.startswith("OTEL_")]:
         del os.environ[name]
     # Metrics over HTTP, spans over gRPC: both of the receiver's ports are used.
@@ -188,7 +197,7 @@ def traffic(children: Children, folder: Path, gateway: Collector, count: int) ->
     return read_jsonl(truth), agent.log(), agent.exit_code
 
 
-# The checks ------------------------------------------------------------------------------------------------------------------
+# The checks ----------------------------------------------------------------------------------------------------------
 
 
 def check_configuration(score: Score) -> None:
@@ -199,9 +208,13 @@ def check_configuration(score: Score) -> None:
         ("in an IPv6 pod", {"LISTEN": "[fd00::7]"}),
     ):
         result = validate(**settings)
-        score.check(result.returncode == 0, f"otelcol validate, {what}{result.returncode and ': ' + result.stderr or ''}")
+        score.check(
+            result.returncode == 0, f"otelcol validate, {what}{result.returncode and ': ' + result.stderr or ''}"
+        )
     result = validate(TRACES_EXPORTER="no_such_exporter")
-    score.check(result.returncode != 0 and "no_such_exporter" in result.stderr, "otelcol validate refuses an unknown exporter")
+    score.check(
+        result.returncode != 0 and "no_such_exporter" in result.stderr, "otelcol validate refuses an unknown exporter"
+    )
 
 
 def check_metrics(score: Score, scrape: Scrape, truth: list[Record]) -> None:
@@ -210,35 +223,58 @@ def check_metrics(score: Score, scrape: Scrape, truth: list[Record]) -> None:
     for name in EXPECTED:
         score.check(name in names, f"scraped {name}")
     known = catalogue()
-    strange = {n: t for n, t in scrape.types.items() if known.get(n, ("gauge", ""))[0] != t or n not in known and n != "target_info"}
-    score.check(not strange, f"all {len(scrape.types) - 1} metrics have the name and type that semconv.rs and the translator give {strange or ''}")
+    strange = {
+        n: t
+        for n, t in scrape.types.items()
+        if known.get(n, ("gauge", ""))[0] != t or n not in known and n != "target_info"
+    }
+    score.check(
+        not strange,
+        f"all {len(scrape.types) - 1} metrics have the name and type of semconv.rs, translated {strange or ''}",
+    )
     score.check(len(known) >= 30, f"semconv.rs lists {len(known)} metrics")
 
     count = Counter((r["model"], r["outcome"]) for r in truth)
     for (model, outcome), n in sorted(count.items()):
         seen = scrape.sum(
-            "tokengauge_requests_total", gen_ai_request_model=model, tokengauge_outcome=outcome, tokengauge_vantage="client"
+            "tokengauge_requests_total",
+            gen_ai_request_model=model,
+            tokengauge_outcome=outcome,
+            tokengauge_vantage="client",
         )
         score.check(seen == n, f"tokengauge_requests_total of {model}, {outcome}: {seen:g}, the client counted {n}")
     for model in sorted({r["model"] for r in truth}):
-        first = [(r["t_first_chunk_ns"] - r["t_send_ns"]) / 1e9 for r in truth if r["model"] == model and r["chunks_ns"]]
+        first = [
+            (r["t_first_chunk_ns"] - r["t_send_ns"]) / 1e9 for r in truth if r["model"] == model and r["chunks_ns"]
+        ]
         labels = {"gen_ai_request_model": model, "tokengauge_vantage": "client"}
         n = scrape.sum("tokengauge_time_to_first_token_seconds_count", **labels)
         total = scrape.sum("tokengauge_time_to_first_token_seconds_sum", **labels)
         close = n == len(first) and abs(total - sum(first)) < 0.03 * len(first)
-        score.check(close, f"time to first token of {model}: {n:g} in {total:.3f} s, the client's own {len(first)} in {sum(first):.3f} s")
+        score.check(
+            close,
+            f"time to first token of {model}: {n:g} in {total:.3f} s, the client's {len(first)} in {sum(first):.3f} s",
+        )
     tokens = sum(r["output_tokens"] or 0 for r in truth if r["outcome"] == "completed")
-    seen = scrape.sum("tokengauge_output_tokens_total", tokengauge_vantage="client")
-    score.check(seen >= tokens > 0, f"output tokens: {seen:g}, of completed requests {tokens}")
+    counted = scrape.sum("tokengauge_output_tokens_total", tokengauge_vantage="client")
+    score.check(counted >= tokens > 0, f"output tokens: {counted:g}, of completed requests {tokens}")
 
     zero = scrape.of("tokengauge_requests_total", gen_ai_request_model="swift-1", tokengauge_outcome="failed")
-    score.check(bool(zero) and all(s.value == 0 for s in zero), f"{len(zero)} counters of failures that did not happen are there as 0")
+    score.check(
+        bool(zero) and all(s.value == 0 for s in zero),
+        f"{len(zero)} counters of failures that did not happen are there as 0",
+    )
     bounds = {s.labels["le"] for s in scrape.of("tokengauge_time_to_first_token_seconds_bucket")}
-    score.check({"0.2", "0.5", "1.5", "+Inf"} <= bounds and len(bounds) == 28, f"{len(bounds)} bounds of the first token's histogram")
+    score.check(
+        {"0.2", "0.5", "1.5", "+Inf"} <= bounds and len(bounds) == 28,
+        f"{len(bounds)} bounds of the first token's histogram",
+    )
     ours = [s for s in scrape.samples if s.name != "target_info"]
     score.check({s.labels.get("job") for s in ours} == {"tokengauge"}, "job is the agent's service.name")
     score.check(len({s.labels.get("instance") for s in ours}) == 1, "one agent, one instance")
-    score.check(not any(k.startswith("otel_scope") for s in ours for k in s.labels), "no label with the agent's version")
+    score.check(
+        not any(k.startswith("otel_scope") for s in ours for k in s.labels), "no label with the agent's version"
+    )
     info = scrape.of("target_info")
     wanted = {"service_version", "host_name", "job", "instance"}
     score.check(len(info) == 1 and wanted <= info[0].labels.keys(), "target_info has version and host")
@@ -253,11 +289,14 @@ def check_spans(score: Score, log: str, truth: list[Record]) -> None:
     names = Counter(
         (name.group(1), side.group(1))
         for s in of_ours
-        if (name := re.search(r"^\s+Name\s+: (.+)$", s, re.M)) and (side := re.search(r"tokengauge\.vantage: Str\((\w+)\)", s))
+        if (name := re.search(r"^\s+Name\s+: (.+)$", s, re.M))
+        and (side := re.search(r"tokengauge\.vantage: Str\((\w+)\)", s))
     )
     for (model), n in sorted(Counter(r["model"] for r in truth).items()):
         got = names[(f"chat {model}", "client")], names[(f"chat {model}", "server")]
-        score.check(got == (n, n), f"spans `chat {model}`: {got[0]} at the client, {got[1]} at the server, requests {n}")
+        score.check(
+            got == (n, n), f"spans `chat {model}`: {got[0]} at the client, {got[1]} at the server, requests {n}"
+        )
     keys = ("gen_ai.provider.name", "gen_ai.request.model", "gen_ai.operation.name", "server.address")
     score.check(all(k in s for s in of_ours for k in keys), f"each of {len(of_ours)} spans has {', '.join(keys)}")
     score.check("Name: tokengauge.first_token" in log, "spans have the event of the first token")

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""The chart under the real helm: lint, rendered output against the goldens, Kubernetes' own schemas, and the agent itself.
+"""The chart under the real helm: lint, rendered output against the goldens, Kubernetes' schemas, and the agent itself.
 
-    tests/real/setup-go.sh helm kubeconform schemas && tests/real/helm.py     # UPDATE_EXPECT=1 rewrites helm/golden/
+    tests/real/setup-go.sh helm kubeconform schemas && tests/real/helm.py     # UPDATE_EXPECT=1 rewrites goldens
 
-Each `helm/golden/NAME.values.yaml` (`default` has none) renders to `helm/golden/NAME.yaml`. With an agent (TOKENGAUGE) the
-configuration files inside the goldens are given to `tokengauge run --check`, and the keys of values.schema.json are held
-against those that the agent itself names; without one these checks fail.
+Each `helm/golden/NAME.values.yaml` (`default` has none) renders to `helm/golden/NAME.yaml`. The configuration files
+inside the goldens are given to `tokengauge run --check` (TOKENGAUGE=path of the agent), and the keys of values.schema.json are
+held against those that the agent itself names.
 """
 
 from __future__ import annotations
@@ -46,12 +46,17 @@ REFUSED = (
 )
 
 
+LOCATION = "{{.NormalizedKubernetesVersion}}-standalone{{.StrictSuffix}}/{{.ResourceKind}}{{.KindSuffix}}.json"
+
+
 def run(*command: str | Path, text: str | None = None) -> subprocess.CompletedProcess[str]:
     """Runs it without a cluster or a user's helm settings at hand."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("HELM_", "KUBE", "OTEL_", "TOKENGAUGE_"))}
     with tempfile.TemporaryDirectory(prefix="tokengauge-helm-") as home:
         environment |= {"HOME": home, "KUBECONFIG": "/dev/null"}
-        return subprocess.run([str(word) for word in command], input=text, env=environment, capture_output=True, text=True)
+        return subprocess.run(
+            [str(word) for word in command], input=text, env=environment, capture_output=True, text=True
+        )
 
 
 def values(name: str) -> list[str]:
@@ -74,36 +79,55 @@ def check_golden(score: Score, name: str) -> str:
     if os.environ.get("UPDATE_EXPECT") == "1":
         file.write_text(rendered.stdout)
     kept = file.read_text() if file.exists() else ""
-    lines = difflib.unified_diff(kept.splitlines(), rendered.stdout.splitlines(), str(file.relative_to(ROOT)), "rendered", lineterm="")
+    lines = difflib.unified_diff(
+        kept.splitlines(), rendered.stdout.splitlines(), str(file.relative_to(ROOT)), "rendered", lineterm=""
+    )
     diff = "\n".join(lines)
-    score.check(kept == rendered.stdout, f"{name}: rendered equals helm/golden/{name}.yaml{diff and '; UPDATE_EXPECT=1 rewrites' + chr(10) + diff}")
+    score.check(
+        kept == rendered.stdout,
+        f"{name}: rendered equals helm/golden/{name}.yaml{diff and '; UPDATE_EXPECT=1 rewrites' + chr(10) + diff}",
+    )
     return rendered.stdout
 
 
 def check_schemas(score: Score, name: str) -> None:
     """kubeconform, strict: an unknown field is an error, as it is not for the API server."""
     for version in (KUBERNETES, OLDER):
-        location = f"{SCHEMAS}/{{{{.NormalizedKubernetesVersion}}}}-standalone{{{{.StrictSuffix}}}}/{{{{.ResourceKind}}}}{{{{.KindSuffix}}}}.json"
         rendered = template(*values(name), kubernetes=version).stdout
         result = run(
             KUBECONFORM, "-strict", "-summary", "-output", "json", "-kubernetes-version", version,
-            "-schema-location", location, "-", text=rendered,
+            "-schema-location", f"{SCHEMAS}/{LOCATION}", "-", text=rendered,
         )  # fmt: skip
         try:
             summary = json.loads(result.stdout)["summary"]
         except (ValueError, KeyError):
             summary = {}
         good = result.returncode == 0 and summary.get("valid", 0) >= 2 and not summary.get("skipped")
-        score.check(good, f"{name}: kubeconform -strict, Kubernetes {version}: {summary or ''} {'' if good else result.stdout + result.stderr}")
-        score.check(("appArmorProfile" in rendered) == (version == KUBERNETES and name != "privileged"), f"{name}: appArmorProfile only where {version} has it")
+        said = summary if good else result.stdout + result.stderr
+        score.check(good, f"{name}: kubeconform -strict, Kubernetes {version}: {said}")
+        score.check(
+            ("appArmorProfile" in rendered) == (version == KUBERNETES and name != "privileged"),
+            f"{name}: appArmorProfile only where {version} has it",
+        )
 
 
 def check_broken_is_seen(score: Score, rendered: str) -> None:
     """That kubeconform would notice."""
     broken = rendered.replace("hostPID: true", "hostPid: true")
-    location = f"{SCHEMAS}/{{{{.NormalizedKubernetesVersion}}}}-standalone{{{{.StrictSuffix}}}}/{{{{.ResourceKind}}}}{{{{.KindSuffix}}}}.json"
-    result = run(KUBECONFORM, "-strict", "-kubernetes-version", KUBERNETES, "-schema-location", location, "-", text=broken)
-    score.check(broken != rendered and result.returncode != 0 and "hostPid" in result.stdout + result.stderr, "kubeconform refuses a misspelt field")
+    result = run(
+        KUBECONFORM,
+        "-strict",
+        "-kubernetes-version",
+        KUBERNETES,
+        "-schema-location",
+        f"{SCHEMAS}/{LOCATION}",
+        "-",
+        text=broken,
+    )
+    score.check(
+        broken != rendered and result.returncode != 0 and "hostPid" in result.stdout + result.stderr,
+        "kubeconform refuses a misspelt field",
+    )
 
 
 def config_of(rendered: str) -> str:
@@ -136,15 +160,18 @@ def check_agent(score: Score, rendered: dict[str, str]) -> None:
         return
     for name, text in rendered.items():
         result = agent_check(config_of(text))
-        score.check(result.returncode == 0, f"{name}: the agent takes the file: {(result.stdout + result.stderr).strip()}")
+        score.check(
+            result.returncode == 0, f"{name}: the agent takes the file: {(result.stdout + result.stderr).strip()}"
+        )
     schema = json.loads((CHART / "values.schema.json").read_text())["definitions"]["config"]
-    taps = schema["properties"]["taps"]["properties"]
-    for path, part in (
-        ("", schema), ("taps", schema["properties"]["taps"]), ("taps.tls", taps["tls"]), ("taps.pcap", taps["pcap"]["items"]),
-        ("otlp", schema["properties"]["otlp"]), ("jsonl", schema["properties"]["jsonl"]),
-    ):  # fmt: skip
+    for path in ("", "taps", "taps.tls", "taps.pcap", "otlp", "jsonl"):
+        part = schema
+        for key in filter(None, path.split(".")):
+            part = part["properties"][key]
+            part = part.get("items", part)
         ours, theirs = set(part["properties"]), keys_of_agent(path)
-        score.check(ours == theirs, f"schema of `config{path and '.' + path}` has the agent's {len(theirs)} keys {sorted(ours ^ theirs) or ''}")
+        differ = sorted(ours ^ theirs)
+        score.check(not differ, f"schema of config.{path or '*'} has the agent's {len(theirs)} keys {differ or ''}")
 
 
 def main() -> None:
@@ -158,7 +185,10 @@ def main() -> None:
     for name in NAMES:
         # helm lint reads files that it skips as well: each set of values is a run of its own.
         lint = run(HELM, "lint", "--strict", "--kube-version", KUBERNETES, *values(name), CHART)
-        score.check(lint.returncode == 0 and "0 chart(s) failed" in lint.stdout, f"{name}: helm lint --strict {lint.returncode and lint.stdout + lint.stderr or ''}")
+        score.check(
+            lint.returncode == 0 and "0 chart(s) failed" in lint.stdout,
+            f"{name}: helm lint --strict {lint.returncode and lint.stdout + lint.stderr or ''}",
+        )
         rendered[name] = check_golden(score, name)
         check_schemas(score, name)
     check_broken_is_seen(score, rendered["default"])
@@ -167,10 +197,17 @@ def main() -> None:
     for setting, word in REFUSED:
         result = template("--set", setting)
         score.check(result.returncode != 0 and word in result.stderr, f"refused: --set {setting}")
-    text = template("--set", "otlp.endpoint=http://$(HOST_IP):4317", "--set", "securityContext.capabilities.add={SYS_ADMIN,SYS_PTRACE}").stdout
-    score.check('value: "http://$(HOST_IP):4317"' in text and "- SYS_ADMIN" in text and "- BPF" not in text, "a list of capabilities replaces ours")
+    chosen = "otlp.endpoint=http://$(HOST_IP):4317,securityContext.capabilities.add={SYS_ADMIN,SYS_PTRACE}"
+    text = template("--set", chosen).stdout
+    score.check(
+        'value: "http://$(HOST_IP):4317"' in text and "- SYS_ADMIN" in text and "- BPF" not in text,
+        "a list of capabilities replaces ours",
+    )
     secret = rendered["otlp"]
-    score.check("secretKeyRef" in secret and "OTEL_EXPORTER_OTLP_HEADERS" in secret and "Bearer" not in secret, "headers come from the Secret only")
+    score.check(
+        "secretKeyRef" in secret and "OTEL_EXPORTER_OTLP_HEADERS" in secret and "Bearer" not in secret,
+        "headers come from the Secret only",
+    )
     check_agent(score, rendered)
     score.finish()
 

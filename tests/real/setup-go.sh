@@ -64,7 +64,8 @@ setup_collector() {
     built otelcol "$stamp"
 }
 
-for part in ${*:-helm kubeconform schemas collector}; do
+[ $# -gt 0 ] || set -- helm kubeconform schemas collector
+for part in "$@"; do
     case $part in
         helm | kubeconform | schemas | collector) "setup_$part" ;;
         *) echo "setup-go: there is no \`$part\`" >&2; exit 2 ;;
