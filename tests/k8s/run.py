@@ -78,7 +78,7 @@ def scrape() -> str:
     """The Collector's series."""
     try:
         with urllib.request.urlopen(f"http://{NODE_IP}:9464/metrics", timeout=5) as answer:
-            return answer.read().decode()
+            return str(answer.read(), "utf-8")
     except OSError:
         return ""
 

@@ -248,12 +248,12 @@ def check_metrics(score: Score, scrape: Scrape, truth: list[Record]) -> None:
             (r["t_first_chunk_ns"] - r["t_send_ns"]) / 1e9 for r in truth if r["model"] == model and r["chunks_ns"]
         ]
         labels = {"gen_ai_request_model": model, "tokengauge_vantage": "client"}
-        n = scrape.sum("tokengauge_time_to_first_token_seconds_count", **labels)
+        streams = scrape.sum("tokengauge_time_to_first_token_seconds_count", **labels)
         total = scrape.sum("tokengauge_time_to_first_token_seconds_sum", **labels)
-        close = n == len(first) and abs(total - sum(first)) < 0.03 * len(first)
+        close = streams == len(first) and abs(total - sum(first)) < 0.03 * len(first)
         score.check(
             close,
-            f"time to first token of {model}: {n:g} in {total:.3f} s, the client's {len(first)} in {sum(first):.3f} s",
+            f"time to first token of {model}: {streams:g} in {total:.3f} s, the client's {len(first)} in {sum(first):.3f} s",
         )
     tokens = sum(r["output_tokens"] or 0 for r in truth if r["outcome"] == "completed")
     counted = scrape.sum("tokengauge_output_tokens_total", tokengauge_vantage="client")

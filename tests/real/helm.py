@@ -4,8 +4,8 @@
     tests/real/setup-go.sh helm kubeconform schemas && tests/real/helm.py     # UPDATE_EXPECT=1 rewrites goldens
 
 Each `helm/golden/NAME.values.yaml` (`default` has none) renders to `helm/golden/NAME.yaml`. The configuration files
-inside the goldens are given to `tokengauge run --check` (TOKENGAUGE=path of the agent), and the keys of values.schema.json are
-held against those that the agent itself names.
+inside the goldens are given to `tokengauge run --check` (TOKENGAUGE=path of the agent), and the keys of
+values.schema.json are held against those that the agent itself names.
 """
 
 from __future__ import annotations
