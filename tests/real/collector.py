@@ -253,7 +253,7 @@ def check_metrics(score: Score, scrape: Scrape, truth: list[Record]) -> None:
         close = streams == len(first) and abs(total - sum(first)) < 0.03 * len(first)
         score.check(
             close,
-            f"time to first token of {model}: {streams:g} in {total:.3f} s, the client's {len(first)} in {sum(first):.3f} s",
+            f"first token of {model}: {streams:g} in {total:.3f} s, the client's {len(first)} in {sum(first):.3f} s",
         )
     tokens = sum(r["output_tokens"] or 0 for r in truth if r["outcome"] == "completed")
     counted = scrape.sum("tokengauge_output_tokens_total", tokengauge_vantage="client")
