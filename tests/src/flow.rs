@@ -419,6 +419,14 @@ impl Meter {
     }
 }
 
+/// Flows of which a later or shorter sight honestly says something else.
+pub const OPEN: [(&str, &str); 4] = [
+    ("http/upgrade.flow", "where the upgrade is lost, what follows may be a request"),
+    ("http/chunk-extensions-and-trailers.flow", "behind a hole a trailer may look like a chunk: a few bytes too many"),
+    ("http/answer-before-the-request-ended.flow", "the rest of the request belongs to nobody once its answer is over"),
+    ("openai.chat_completions/half-closed-client-still-served.flow", "a client that half-closed is taken to have gone when the input ends"),
+];
+
 /// Every flow below `tests/fixtures`.
 pub fn fixtures() -> Vec<(std::path::PathBuf, Flow)> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures");

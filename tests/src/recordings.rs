@@ -48,7 +48,10 @@ impl Recording {
         let file = entry["file"].as_str().unwrap().to_owned();
         let raw = std::fs::read(dir.join(&file)).unwrap();
         let request = entry["request_file"].as_str().map_or_else(
-            || serde_json::json!({"model": entry["request_model"], "stream": entry["streaming"], "messages": [], "prompt": "x"}).to_string(),
+            || {
+                serde_json::json!({"model": entry["request_model"], "stream": entry["streaming"], "messages": [], "prompt": "x"})
+                    .to_string()
+            },
             |f| std::fs::read_to_string(dir.join(f)).unwrap(),
         );
         let body = if entry["framing"] == "jsonl-of-sse-data" {

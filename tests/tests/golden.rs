@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokengauge_core::inference::Vantage;
 use tokengauge_tests::figures::invented;
-use tokengauge_tests::flow::{Ended, Flow, Measured, Step, Who, fixtures};
+use tokengauge_tests::flow::{Ended, Flow, Measured, OPEN, Step, Who, fixtures};
 
 #[test]
 fn every_flow_measures_to_its_expect() {
@@ -55,14 +55,6 @@ fn the_other_side_sees_the_same() {
         assert_eq!(seen, flow.measure(), "{}", flow.name);
     }
 }
-
-/// Flows of which a later or shorter sight honestly says something else.
-const OPEN: [(&str, &str); 4] = [
-    ("http/upgrade.flow", "where the upgrade is lost, what follows may be a request"),
-    ("http/chunk-extensions-and-trailers.flow", "behind a hole a trailer may look like a chunk: a few bytes too many"),
-    ("http/answer-before-the-request-ended.flow", "the rest of the request belongs to nobody once its answer is over"),
-    ("openai.chat_completions/half-closed-client-still-served.flow", "a client that half-closed is taken to have gone when the input ends"),
-];
 
 fn lossy_flows() -> impl Iterator<Item = Flow> {
     fixtures().into_iter().map(|(_, flow)| flow).filter(|f| OPEN.iter().all(|(name, _)| *name != f.name))

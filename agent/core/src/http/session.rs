@@ -71,6 +71,7 @@ pub enum Over {
 struct Pending {
     id: ExchangeId,
     method: Method,
+    begun: Timestamp,
 }
 
 /// The pairing of one connection.
@@ -160,7 +161,7 @@ impl Session {
                 }
                 let id = self.next;
                 self.next += 1;
-                self.pending.push_back(Pending { id, method: head.method });
+                self.pending.push_back(Pending { id, method: head.method, begun: self.request_begun });
                 self.sending = Some(id);
                 out(HttpEvent::Request { id, begun: self.request_begun, head });
             }
@@ -197,6 +198,14 @@ impl Session {
     }
 
     fn response_head(&mut self, head: ResponseHead, out: &mut dyn FnMut(HttpEvent<'_>)) {
+        let asked_before = |p: &Pending| p.begun <= self.response_begun;
+        if self.adrift && self.pending.len() > 1 && self.pending.get(1).is_some_and(asked_before) {
+            // A hole hid a response or a part of it, and several are due: whose this is cannot be told.
+            self.adrift = false;
+            for lost in self.pending.drain(..) {
+                out(HttpEvent::Over { id: lost.id, how: Over::Lost });
+            }
+        }
         let Some(front) = self.pending.front() else {
             if head.status >= 200 {
                 out(HttpEvent::Odd(Anomaly::OrphanResponse));

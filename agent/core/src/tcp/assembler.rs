@@ -221,6 +221,9 @@ impl Assembler {
                 if !peer.known && conn.from_start {
                     peer.begin(segment.ack);
                 }
+                if segment.flags & FIN != 0 {
+                    conn.finished_unseen(dir.flip(), segment.ack, at, &mut env);
+                }
                 conn.acknowledged(dir.flip(), segment.ack, at, &mut env);
             }
             if carries {

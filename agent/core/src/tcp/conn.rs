@@ -389,6 +389,21 @@ impl Conn {
         }
     }
 
+    /// A FIN that acknowledges one byte more than was seen: the FIN of `dir` came first and was not captured. Who went first matters.
+    pub(super) fn finished_unseen<F: FnMut(StreamEvent<'_>) -> Verdict>(
+        &mut self,
+        dir: Direction,
+        ack: u32,
+        at: Timestamp,
+        env: &mut Env<'_, F>,
+    ) {
+        let half = &self.halves[dir.index()];
+        if half.known && !half.fin_seen && !half.finished && half.pending.is_none() && ahead(ack, half.next) == 1 {
+            self.fin(dir, half.next, at, env);
+            self.settle(dir, at, env);
+        }
+    }
+
     /// Ends a direction once everything before its FIN was handed on, and the connection once both have ended.
     pub(super) fn settle<F: FnMut(StreamEvent<'_>) -> Verdict>(&mut self, dir: Direction, at: Timestamp, env: &mut Env<'_, F>) {
         let half = &mut self.halves[dir.index()];
