@@ -5,9 +5,10 @@
 //! non-blocking write that would block is called again with the same bytes, and must not count twice. A write's instant is
 //! taken at its entry, a read's at its return.
 //!
-//! A call inside a call (a public function that calls another, TLS within TLS) is not counted: the stack pointer tells the
-//! outer call's return from the inner one's. An entry that was left without a return (longjmp, a cancelled thread) is recognised
-//! because later calls are not deeper on the stack.
+//! A call may lie inside another: Node writes a request from the callback that a read makes when the handshake is done. The outer
+//! call then waits in a table of its own; the stack pointer tells whose return it is. Where a public function calls another
+//! probed one with the same connection, direction and buffer, the inner one is the same call and is not counted. An entry that
+//! was left without a return (longjmp, a cancelled thread) is recognised because later calls are not deeper on the stack.
 
 use aya_ebpf::EbpfContext as _;
 use aya_ebpf::bindings::BPF_ANY;
@@ -17,13 +18,10 @@ use aya_ebpf::helpers::generated::{bpf_get_attach_cookie, bpf_ktime_get_ns};
 use aya_ebpf::macros::{uprobe, uretprobe};
 use aya_ebpf::programs::{ProbeContext, RetProbeContext};
 use tokengauge_ebpf_common::cookie::{self, Count};
-use tokengauge_ebpf_common::{Call, Conn, ConnKey, Header, MAX_PIECE, MAX_PIECES, dir, filter, flag, kind};
+use tokengauge_ebpf_common::{Call, Conn, ConnKey, Header, MAX_DEPTH, MAX_PIECE, MAX_PIECES, OuterKey, dir, filter, flag, kind};
 
-use crate::maps::{CALLS, CONFIG, CONNS, PROCESSES, SENSELESS, count};
+use crate::maps::{CALLS, CONFIG, CONNS, OUTER, PROCESSES, SENSELESS, count};
 use crate::ring;
-
-/// A nested call is believed to be one at most so often; then its outer call is taken for lost.
-const MAX_NESTED: u32 = 4096;
 
 #[inline(always)]
 fn watched(tgid: u32) -> bool {
@@ -59,17 +57,27 @@ pub fn ssl_enter(ctx: ProbeContext) -> u32 {
     }
     let stack = stack_pointer(ctx.regs);
     let slot = CALLS.get_ptr_mut(&thread);
-    if let Some(outer) = slot {
-        let outer = unsafe { &mut *outer };
-        if outer.running != 0 && stack < outer.stack && outer.nested < MAX_NESTED {
-            outer.nested += 1;
-            return 0;
-        }
-        outer.running = 0;
-        outer.wants_socket = 0;
-    }
     let place = unsafe { bpf_get_attach_cookie(ctx.as_ptr()) };
     let ssl: u64 = ctx.arg(0).unwrap_or(0);
+    let mut depth = 0;
+    if let Some(outer) = slot {
+        let outer = unsafe { &mut *outer };
+        if outer.running != 0 && stack < outer.stack {
+            let same = outer.ssl == ssl && cookie::dir(outer.cookie) == cookie::dir(place) && outer.buffer == ctx.arg(1).unwrap_or(0);
+            // A socket used from here on may be that of the inner call.
+            outer.wants_socket = 0;
+            if same {
+                return 0;
+            }
+            depth = outer.depth + 1;
+            if depth >= MAX_DEPTH || OUTER.insert(&OuterKey { thread, depth: u64::from(outer.depth) }, &*outer, BPF_ANY as u64).is_err() {
+                count(|c| c.calls_full += 1);
+                return 0;
+            }
+        } else {
+            outer.running = 0;
+        }
+    }
     let now = unsafe { bpf_ktime_get_ns() };
     let key = ConnKey { ssl, tgid, _pad: 0 };
     let (generation, flags) = match CONNS.get_ptr(&key) {
@@ -83,7 +91,7 @@ pub fn ssl_enter(ctx: ProbeContext) -> u32 {
             (now, 0)
         }
     };
-    if flags & flag::MUTED != 0 {
+    if flags & flag::MUTED != 0 && depth == 0 {
         return 0;
     }
     let (requested, count_at) = match cookie::count(place) {
@@ -100,7 +108,7 @@ pub fn ssl_enter(ctx: ProbeContext) -> u32 {
         stack,
         cookie: place,
         generation,
-        nested: 0,
+        depth,
         wants_socket: u16::from(flags & flag::IDENTIFIED == 0),
         running: 1,
     };
@@ -121,12 +129,51 @@ pub fn ssl_leave(ctx: RetProbeContext) -> u32 {
         return 0;
     }
     // At the return the return address is popped; 32 bytes of tolerance for what a trampoline may leave there.
-    let above = stack_pointer(ctx.regs).wrapping_sub(call.stack);
-    if above > 32 {
+    let here = stack_pointer(ctx.regs);
+    let mut slot = call;
+    for _ in 0..MAX_DEPTH {
+        let above = here.wrapping_sub(slot.stack);
+        if above <= 32 {
+            break;
+        }
+        // Below: a call inside that is not counted. Above: the call at hand was left without a return, an outer one returns.
+        if above as i64 > 0 && slot.depth > 0 {
+            slot = back(slot, thread);
+        } else {
+            return 0;
+        }
+    }
+    if here.wrapping_sub(slot.stack) > 32 {
         return 0;
     }
-    call.running = 0;
-    call.wants_socket = 0;
+    let done = *slot;
+    if slot.depth > 0 {
+        back(slot, thread);
+    } else {
+        slot.running = 0;
+        slot.wants_socket = 0;
+    }
+    finished(&ctx, &done, thread)
+}
+
+/// Puts the call that waits for this one back into its place; an empty one when it was forgotten.
+#[inline(always)]
+fn back(call: &mut Call, thread: u64) -> &mut Call {
+    let outer = OuterKey { thread, depth: u64::from(call.depth - 1) };
+    match OUTER.get_ptr(&outer) {
+        Some(waiting) => *call = unsafe { *waiting },
+        None => {
+            call.depth = 0;
+            call.running = 0;
+            call.stack = 0;
+        }
+    }
+    call
+}
+
+/// A call returned.
+#[inline(always)]
+fn finished(ctx: &RetProbeContext, call: &Call, thread: u64) -> u32 {
     let result: u64 = ctx.ret();
     let result = result as u32 as i32;
     if result <= 0 {

@@ -171,8 +171,8 @@ pub struct Call {
     pub cookie: u64,
     /// Generation of the connection.
     pub generation: u64,
-    /// Calls seen inside this one.
-    pub nested: u32,
+    /// How many calls of this thread it runs inside of (a callback of one connection's read writes on it or on another one).
+    pub depth: u32,
     /// Not zero while the connection's socket is unknown.
     pub wants_socket: u16,
     /// Not zero until the call returns. The entry stays for the thread's next call: taking it out and putting one in costs more
@@ -248,7 +248,7 @@ pub struct Counters {
     pub too_long_bytes: u64,
     /// Calls not seen because the connection table was full.
     pub conns_full: u64,
-    /// Calls not seen because the table of running calls was full.
+    /// Calls not seen because the table of running calls was full, or because they lay too deep in each other.
     pub calls_full: u64,
     /// Calls whose result made no sense: the place is wrong.
     pub senseless: u64,
@@ -322,6 +322,19 @@ pub mod cookie {
     pub const fn count(cookie: u64) -> u8 {
         (cookie >> 8) as u8
     }
+}
+
+/// How deep calls of one thread may lie in each other.
+pub const MAX_DEPTH: u32 = 4;
+
+/// Key of the table of calls that wait for a call inside them to return.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OuterKey {
+    /// The thread, as `bpf_get_current_pid_tgid` gives it.
+    pub thread: u64,
+    /// [`Call::depth`] of the waiting call.
+    pub depth: u64,
 }
 
 /// How many places there may be at once.
