@@ -34,7 +34,7 @@ if [ -n "$packages" ]; then
 fi
 if [ ! -x "$tools/bin/bpf-linker" ]; then
     mkdir -p "$tools"
-    LLVM_PREFIX=$llvm CARGO_TARGET_DIR="$tools/build" cargo install bpf-linker --version 0.13.0 --locked \
+    LLVM_PREFIX=$llvm CARGO_TARGET_DIR="$tools/build" cargo install bpf-linker --version 0.13.0 \
         --no-default-features --features llvm-22 --root "$tools" >&2
 fi
 
@@ -46,4 +46,5 @@ RUSTC=/usr/bin/rustc RUSTC_BOOTSTRAP=1 CARGO_CFG_BPF_TARGET_ARCH=$arch \
 built=${BPF_TARGET_DIR:-$root/target/bpf}/bpfel-unknown-none/release/tokengauge
 
 cp "$built" tokengauge.bpf.o
+"$llvm/bin/llvm-strip" -g tokengauge.bpf.o # DWARF goes, BTF stays
 echo "$hash" >tokengauge.bpf.o.sources

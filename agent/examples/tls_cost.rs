@@ -35,7 +35,7 @@ impl Sink for Count {
 struct Pair(ChildStdin, BufReader<ChildStdout>);
 impl Pair {
     fn measure(&mut self, pairs: u32) -> Fallible<f64> {
-        writeln!(self.0, "{pairs}")?;
+        writeln!(self.0, "pairs {pairs}")?;
         let mut line = String::new();
         self.1.read_line(&mut line)?;
         Ok(line.trim().parse()?)
@@ -134,7 +134,7 @@ fn main() -> Fallible<()> {
     };
     let figures: Vec<f64> = results.iter_mut().map(median).collect();
     let base = figures[0];
-    println!("\n{bytes} bytes, SSL_write + SSL_read, median of 7\n{:24}{:>10}{:>12}", "", "ns/pair", "added"); // CPU time of the process
+    println!("\n{bytes} bytes, SSL_write + SSL_read, ns of CPU time, median of 7\n{:24}{:>10}{:>12}", "", "ns/pair", "added");
     for (case, figure) in cases.iter().zip(&figures) {
         println!("{case:24}{figure:>10.0}{:>12.0}", figure - base);
     }

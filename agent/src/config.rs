@@ -74,6 +74,13 @@ pub struct Pcap {
     pub snaplen: u32,
 }
 
+impl Pcap {
+    /// A capture on `interface` of what passes `filter`, with the usual buffers.
+    pub fn new(interface: &str, filter: &str) -> Self {
+        Self { interface: interface.into(), filter: Some(filter.into()), buffer_mib: default_buffer_mib(), snaplen: default_snaplen() }
+    }
+}
+
 const fn default_buffer_mib() -> u32 {
     32
 }

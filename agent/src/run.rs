@@ -212,7 +212,7 @@ fn narrate(running: &Running, stop: &StopFlag, names: &[String]) -> Ended {
 }
 
 /// SIGTERM and SIGINT set the flag; a second one ends the process at once, with the code that a shell would give it.
-fn signals(stop: &StopFlag) -> std::io::Result<()> {
+pub(crate) fn signals(stop: &StopFlag) -> std::io::Result<()> {
     use tokio::signal::unix::{SignalKind, signal};
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (mut terminate, mut interrupt) = {

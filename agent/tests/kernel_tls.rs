@@ -530,3 +530,109 @@ process.stdin.on("end", () => process.exit(0));
     assert_eq!((conn.bytes[0].as_slice(), conn.bytes[1].len()), (&b"hello 70000\n"[..], 70_000));
     assert_eq!(conn.endpoints, None, "node moves ciphertext through memory");
 }
+
+/// The client's own clock against the kernel's stamps: from before its write to behind its read.
+#[test]
+fn times_are_those_of_the_process() {
+    if !bpf_works() {
+        return;
+    }
+    let (_dir, pem) = certificate();
+    let mut server = Python::start(SERVER, &[pem.to_str().unwrap()]);
+    let port = server.line();
+    let mut client = Python::start(
+        r#"
+import ssl, socket, sys, time
+c = ssl.create_default_context(cafile=sys.argv[1])
+k = c.wrap_socket(socket.create_connection(("127.0.0.1", int(sys.argv[2]))), server_hostname="localhost")
+print("ready"); sys.stdin.readline()
+for i in range(101):
+    a = time.monotonic_ns(); k.sendall(b"250\n")
+    k.recv(250)
+    print(time.monotonic_ns() - a); time.sleep(0.005)
+sys.stdin.readline()
+"#,
+        &[pem.to_str().unwrap(), &port],
+    );
+    client.line();
+    let running = watch(TlsOptions { pids: vec![client.pid()], ..TlsOptions::default() }, false);
+    client.say("go");
+    let truth: Vec<i64> = (0..101).map(|_| client.line().parse().unwrap()).collect();
+    let seen = running.end();
+    let times = &seen.0.values().next().unwrap().times;
+    assert_eq!(times.len(), 202);
+    let mut errors: Vec<i64> = times
+        .chunks(2)
+        .zip(&truth)
+        .map(|(pair, truth)| (truth - i64::try_from(pair[1].since(pair[0]).as_nanos()).unwrap()).abs())
+        .collect();
+    errors.sort_unstable();
+    println!("|error| of write-to-first-byte: median {} us, maximum {} us", errors[50] / 1000, errors[100] / 1000);
+    assert!(errors[50] <= 500_000, "median error {} ns", errors[50]);
+}
+
+/// 10,000 chunks a second over 200 connections: every one is seen, or counted as lost. `TOKENGAUGE_LOAD_SECONDS` (default 3).
+#[test]
+fn under_load_every_chunk_is_seen_or_counted() {
+    if !bpf_works() {
+        return;
+    }
+    let seconds: u64 = std::env::var("TOKENGAUGE_LOAD_SECONDS").map_or(3, |s| s.parse().unwrap());
+    let (dir, pem) = certificate();
+    let program = dir.path().join("tls_pair");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/bench/tls_pair.c");
+    let built = Command::new("cc").arg("-O2").arg("-o").arg(&program).arg(source).args(["-lssl", "-lcrypto"]).status();
+    if !built.is_ok_and(|status| status.success()) {
+        eprintln!("skipped: no cc, or no libssl headers");
+        return;
+    }
+    let mut child = Command::new(&program).arg(&pem).args(["250", "200"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let out = BufReader::new(child.stdout.take().unwrap());
+    let mut load = Python { child, out };
+    assert_eq!(load.line(), "ready");
+
+    #[derive(Default)]
+    struct Count {
+        chunks: [u64; 2],
+        bytes: u64,
+        lost: u64,
+        conns: u64,
+    }
+    struct Counting(Arc<Mutex<Count>>);
+    impl Sink for Counting {
+        fn event(&mut self, event: StreamEvent<'_>) -> Verdict {
+            let mut count = self.0.lock().unwrap();
+            match event {
+                StreamEvent::Data { dir, bytes, .. } => {
+                    count.chunks[dir.index()] += 1;
+                    count.bytes += bytes.len() as u64;
+                }
+                StreamEvent::Gap { len, .. } => count.lost += len.unwrap(),
+                StreamEvent::Open { .. } => count.conns += 1,
+                _ => {}
+            }
+            Verdict::Watch
+        }
+        fn tick(&mut self, _: Timestamp) {}
+    }
+    let count: Arc<Mutex<Count>> = Arc::default();
+    let stop = StopFlag::default();
+    let tap = Box::new(TlsTap::new(TlsOptions { pids: vec![load.pid()], ..TlsOptions::default() }));
+    let counters = tap.counters().unwrap();
+    let (flag, mut sink) = (stop.clone(), Counting(Arc::clone(&count)));
+    let thread = std::thread::spawn(move || tap.run(&mut sink, &flag));
+    while counters.lock().unwrap().attach.is_empty() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    load.say(&format!("rate 10000 {seconds}"));
+    let moved: u64 = load.line().parse().unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    stop.stop();
+    thread.join().unwrap().unwrap();
+    let count = count.lock().unwrap();
+    println!("{moved} chunks moved; written {}, read {}, bytes lost {}", count.chunks[0], count.chunks[1], count.lost);
+    println!("{:?}", counters.lock().unwrap());
+    assert_eq!(moved, 10_000 * seconds);
+    assert_eq!(count.bytes + count.lost, moved * 2 * 250, "sent = seen + counted");
+    assert_eq!(count.conns, 400, "200 connections, both ends of each in one process");
+}

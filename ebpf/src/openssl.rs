@@ -130,7 +130,7 @@ pub fn ssl_leave(ctx: RetProbeContext) -> u32 {
     let result: u64 = ctx.ret();
     let result = result as u32 as i32;
     if result <= 0 {
-        return 0;
+        return failed(call, (thread >> 32) as u32, result);
     }
     let moved = if cookie::count(call.cookie) == Count::Returned as u8 {
         Ok(result as u64)
@@ -157,10 +157,49 @@ pub fn ssl_leave(ctx: RetProbeContext) -> u32 {
         let offset = &mut (*conn).offset[usize::from(dir & 1)];
         let at = *offset;
         *offset = at + moved;
-        (at, (*conn).flags)
+        let flags = (*conn).flags;
+        if flags & flag::WRITE_FAILED != 0 && dir == dir::WRITE {
+            (*conn).flags = flags & !flag::WRITE_FAILED;
+        }
+        (at, flags)
     };
     let at = if dir == dir::READ { unsafe { bpf_ktime_get_ns() } } else { call.at };
     copy(call, tgid, dir, flags & flag::FROM_START, at, offset, moved);
+    0
+}
+
+/// A call moved nothing. A read that returns 0 met the end of the other side's bytes (an error or "try again" is below 0); a
+/// failed write is remembered until one succeeds.
+#[inline(never)]
+fn failed(call: &Call, tgid: u32, result: i32) -> u32 {
+    let read = cookie::dir(call.cookie) == dir::READ;
+    if read && result != 0 {
+        return 0;
+    }
+    let Some(conn) = CONNS.get_ptr_mut(&ConnKey { ssl: call.ssl, tgid, _pad: 0 }) else { return 0 };
+    let conn = unsafe { &mut *conn };
+    if read && call.cookie & cookie::BOOLEAN != 0 {
+        return 0;
+    }
+    if !read {
+        conn.flags |= flag::WRITE_FAILED;
+        return 0;
+    }
+    if conn.flags & flag::PEER_ENDED != 0 || conn.offset[0] | conn.offset[1] == 0 {
+        return 0;
+    }
+    conn.flags |= flag::PEER_ENDED;
+    ring::bare(&Header {
+        kind: kind::PEER_END,
+        dir: dir::READ,
+        flags: conn.flags & flag::FROM_START,
+        tgid,
+        ssl: call.ssl,
+        generation: conn.generation,
+        at: unsafe { bpf_ktime_get_ns() },
+        offset: conn.offset[1],
+        ..Header::default()
+    });
     0
 }
 
@@ -235,7 +274,7 @@ fn end(ctx: &ProbeContext, kind: u8) -> u32 {
     let conn = unsafe { *conn };
     let header = Header {
         kind,
-        flags: conn.flags & flag::FROM_START,
+        flags: conn.flags & (flag::FROM_START | flag::WRITE_FAILED | flag::QUIET),
         tgid,
         ssl,
         generation: conn.generation,
@@ -262,4 +301,18 @@ pub fn ssl_free(ctx: ProbeContext) -> u32 {
 #[uprobe]
 pub fn ssl_shutdown(ctx: ProbeContext) -> u32 {
     end(&ctx, kind::SHUTDOWN)
+}
+
+/// `SSL_set_quiet_shutdown(ssl, mode)`: with a mode, the `SSL_shutdown` to come says nothing to the other side.
+#[uprobe]
+pub fn ssl_quiet(ctx: ProbeContext) -> u32 {
+    let tgid = (bpf_get_current_pid_tgid() >> 32) as u32;
+    let ssl: u64 = ctx.arg(0).unwrap_or(0);
+    let mode: u64 = ctx.arg(1).unwrap_or(0);
+    if mode as u32 != 0
+        && let Some(conn) = CONNS.get_ptr_mut(&ConnKey { ssl, tgid, _pad: 0 })
+    {
+        unsafe { (*conn).flags |= flag::QUIET };
+    }
+    0
 }

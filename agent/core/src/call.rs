@@ -71,6 +71,10 @@ struct Facts {
     unread: bool,
     /// Whether bytes are missing behind the last finish reason.
     hole_since_finish: bool,
+    /// Whether `usage` is the last word: it came with the finish reasons or behind them.
+    usage_settled: bool,
+    /// Whether bytes are missing behind `usage`.
+    hole_since_usage: bool,
 }
 
 /// What a call needs from its surroundings while it reads.
@@ -152,9 +156,11 @@ impl Call {
         match asked {
             Ok(asked) => {
                 let fits = self.dialect.is_some_and(|d| d.confirms(&asked));
-                if !fits {
-                    // The path says one thing, the body another: whoever recognises the body has it.
-                    self.dialect = dialect::by_body(&self.head, &asked);
+                let other = (!fits).then(|| dialect::by_body(&self.head, &asked)).flatten();
+                // The path says one thing, the body another: whoever recognises the body has it. If nobody does, it is a bad
+                // request where the path is sure, else none of ours.
+                if !fits && (other.is_some() || self.certainty < Match::Certain) {
+                    self.dialect = other;
                     self.certainty = Match::Maybe;
                 }
                 self.asked = asked;
@@ -215,6 +221,7 @@ impl Call {
             Side::Response => {
                 self.timeline.hole();
                 self.facts.hole_since_finish = true;
+                self.facts.hole_since_usage = true;
                 if let Some(decoder) = &mut self.decoder {
                     decoder.break_off();
                     self.facts.unread = true;
@@ -234,7 +241,7 @@ impl Call {
             && let Some(reader) = self.reader.as_deref_mut()
         {
             let mut parts = Reading { reader, facts: &mut self.facts, timeline: &mut self.timeline, body: &mut self.body, at };
-            parts.finish(cx);
+            parts.finish(how, cx);
         }
         let status = self.response.as_ref().map(|r| r.status);
         let http_error = status.is_some_and(|s| s >= 400);
@@ -261,7 +268,15 @@ impl Call {
         let (outcome, error, reason) = self.verdict(how, stream, readable, status);
         let response_ended = how == Over::Complete;
         let ending = Ending { at, response_ended, outcome, stream, reason, choices: self.facts.finished.len() };
-        let usage = self.facts.usage.filter(|u| *u != Usage::default());
+        // A count that grows with the stream is final only where nothing can have followed it.
+        let outgrown = self.facts.hole_since_usage || matches!(outcome, Outcome::Lost | Outcome::Truncated);
+        let settled = !stream || self.facts.usage_settled || !outgrown;
+        let usage = self.facts.usage.filter(|u| *u != Usage::default() && settled);
+        let unseen = self.timeline.hole_in_response() || matches!(outcome, Outcome::Lost | Outcome::Truncated);
+        if unseen && self.facts.finished.len() < self.timeline.choices().max(usize::from(stream)) {
+            // Some of several choices: which reasons are missing cannot be told.
+            self.facts.finished.clear();
+        }
         let gaps = self.timeline.holes();
         let chunks = if stream { self.timeline.chunks() } else { crate::inference::Chunks::default() };
         let timing = self.timeline.finish(&ending, usage.as_ref());
@@ -476,13 +491,21 @@ impl Reading<'_> {
         }
     }
 
-    /// The body ended.
-    fn finish(&mut self, cx: &mut Scratch<'_>) {
+    /// The body ended. What is left of an event that was cut off is none.
+    fn finish(&mut self, how: Over, cx: &mut Scratch<'_>) {
         let Self { reader, facts, timeline, body, at } = self;
         if let Body::Stream(framer) = body {
-            framer.finish(&mut |unit| unit_of(unit, *at, *reader, facts, timeline, cx));
+            framer.finish(&mut |unit| match unit {
+                Unit::Event(frame) if how != Over::Complete && !is_whole(frame.data) => {}
+                unit => unit_of(unit, *at, *reader, facts, timeline, cx),
+            });
         }
     }
+}
+
+/// Whether an event without its blank line is all there: JSON that ends, or a terminator.
+fn is_whole(data: &[u8]) -> bool {
+    data.starts_with(b"[DONE]") || serde_json::from_slice::<serde::de::IgnoredAny>(data).is_ok()
 }
 
 /// One unit of a stream: read, stamped, folded into the facts.
@@ -509,7 +532,12 @@ fn unit_of(unit: Unit<'_>, at: Timestamp, reader: &mut dyn Reader, facts: &mut F
     if kind == FrameKind::Last {
         timeline.terminator(at);
     }
+    let counted = cx.events.iter().any(|e| matches!(e, LlmEvent::Usage(_)));
     cx.events.drain(..).for_each(|e| facts.take(e));
+    if counted {
+        facts.usage_settled = facts.finished.len() >= timeline.choices().max(1);
+        facts.hole_since_usage = false;
+    }
 }
 
 /// Where a call takes place.

@@ -303,7 +303,9 @@ impl Stage {
         if !whole {
             sink.stats.anomalies.count(Anomaly::MissedStart);
         }
-        let mut http = Box::new(Http { session: Session::new(requests, whole), calls: VecDeque::new(), front: 0, upgraded: false });
+        // In this direction a message begins here, whatever was missed of the other one.
+        let at_start = if requests == dir { [true, sink.info.from_start] } else { [false, true] };
+        let mut http = Box::new(Http { session: Session::new(requests, at_start), calls: VecDeque::new(), front: 0, upgraded: false });
         seen.truncate(held);
         if !seen.is_empty() {
             http.run(sink, begun, |session, out| session.data(dir, begun, &seen, out));

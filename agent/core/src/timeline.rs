@@ -276,9 +276,12 @@ impl Timeline {
             Err(_) if ttft.is_ok() => Err(Reason::NoOutput),
             other => other,
         };
+        // Where neither the end nor a finish reason was seen, more output may have come: what was seen last is not the last.
+        let unseen = self.end_unseen(end);
         let max_stall = match self.max_stall {
             _ if !end.stream => Err(absent),
             _ if self.hole_in_response() => Err(Reason::CaptureGap),
+            _ if unseen => Err(absent),
             Some(stall) => Ok(stall),
             None if ttft.is_ok() => Err(Reason::OneArrival),
             None => Err(absent),
@@ -304,7 +307,7 @@ impl Timeline {
             first_output: mark(self.first_output, self.hole_before_output || answer_hidden),
             ttft,
             ttfa,
-            last_generated: mark(self.last_generated, self.hole_in_response() || !end.stream),
+            last_generated: mark(self.last_generated, self.hole_in_response() || !end.stream || unseen),
             duration,
             tpot,
             tpot_without_reasoning,
@@ -322,6 +325,10 @@ impl Timeline {
         }
     }
 
+    fn end_unseen(&self, end: &Ending) -> bool {
+        matches!(end.outcome, Outcome::Truncated | Outcome::Lost) && end.choices < self.choices.len().max(1)
+    }
+
     fn tpot(&self, end: &Ending, usage: Option<&Usage>, absent: Reason) -> (Result<f64, Reason>, bool) {
         let plain = |why| (Err(why), false);
         let (Some(first), Some(last), true) = (self.first_generated, self.last_generated, end.stream) else {
@@ -329,6 +336,9 @@ impl Timeline {
         };
         if self.hole_in_response() {
             return plain(Reason::CaptureGap);
+        }
+        if self.end_unseen(end) {
+            return plain(absent);
         }
         if self.choices.len().max(end.choices) > 1 {
             return plain(Reason::SeveralChoices);

@@ -17,6 +17,8 @@ pub mod kind {
     pub const FREE: u8 = 4;
     /// The self-test's trigger was hit.
     pub const SELF_TEST: u8 = 5;
+    /// A read found the end of the other side's bytes.
+    pub const PEER_END: u8 = 6;
 }
 
 /// What was read in, seen from the process: the value of [`Header::dir`] and an index of [`Conn::offset`].
@@ -37,6 +39,12 @@ pub mod flag {
     pub const IDENTIFIED: u16 = 4;
     /// The bytes counted by [`Header::skipped`] could not be read (without it: they were more than one call may copy).
     pub const UNREADABLE: u16 = 8;
+    /// The last write failed: when the connection ends now, the other side was gone (or would not read any more).
+    pub const WRITE_FAILED: u16 = 16;
+    /// `SSL_set_quiet_shutdown` was called: the process lets go without a goodbye.
+    pub const QUIET: u16 = 32;
+    /// A read found the end of the other side's bytes, and that was reported (in [`Conn`] only).
+    pub const PEER_ENDED: u16 = 64;
 }
 
 /// The longest piece that one record carries.
@@ -294,6 +302,9 @@ pub mod cookie {
         /// The same, fifth argument (r8).
         At5th = 2,
     }
+
+    /// The place is a function that returns 1 or 0 only (`SSL_read_ex` itself): its 0 does not tell an end from "try again".
+    pub const BOOLEAN: u64 = 1 << 16;
 
     /// Builds a cookie.
     pub const fn new(site: u32, dir: u8, count: Count) -> u64 {

@@ -130,6 +130,8 @@ struct OutputDetails {
 #[derive(Debug, Default)]
 struct MessagesReader {
     shape: Shape,
+    /// Whether `message_start` was seen (or a whole answer): without it the cached parts of the input may be missing.
+    started: bool,
     /// The parts of the input as last said.
     uncached: Option<u64>,
     cache_read: Option<u64>,
@@ -154,26 +156,26 @@ impl Reader for MessagesReader {
             "ping" => return FrameKind::KeepAlive,
             "message_start" => {
                 if let Some(m) = &event.message {
+                    self.started = true;
                     out.push(LlmEvent::Started { id: m.id.text().and_then(Name::new), model: m.model.text().and_then(Name::new) });
-                    self.usage(m.usage.as_ref(), out);
+                    // Its count of output is a placeholder (`wire.md` §6): without a `message_delta` the output is not known.
+                    self.usage(m.usage.as_ref(), false, out);
                 }
             }
             "content_block_start" => self.block(event.content_block.as_ref(), out),
             "content_block_delta" => {
                 if let Some(delta) = &event.delta {
                     let texts = [(delta.text, Output::Text), (delta.thinking, Output::Reasoning), (delta.partial_json, Output::Tool)];
-                    for (text, kind) in texts {
-                        if text.is_text() {
-                            out.push(LlmEvent::Delta { choice: 0, kind });
-                        }
-                        if let Text::Here(t) = text {
-                            self.shape.learn(frame, t, 0, kind);
-                        }
+                    let mut some = texts.iter().filter(|(text, _)| text.is_text());
+                    out.extend(some.clone().map(|(_, kind)| LlmEvent::Delta { choice: 0, kind: *kind }));
+                    // Nothing but one text that the JSON holds without escapes.
+                    if let (Some((Text::Here(text), kind)), None) = (some.next(), some.next()) {
+                        self.shape.learn(frame, text, 0, *kind);
                     }
                 }
             }
             "message_delta" => {
-                self.usage(event.usage.as_ref(), out);
+                self.usage(event.usage.as_ref(), true, out);
                 let reason = event.delta.as_ref().and_then(|d| d.stop_reason.text()).and_then(Name::new);
                 out.extend(reason.map(|reason| LlmEvent::Finished { choice: 0, reason }));
             }
@@ -199,7 +201,8 @@ impl Reader for MessagesReader {
         for block in event.content.iter().flat_map(Few::iter) {
             self.block(Some(block), out);
         }
-        self.usage(event.usage.as_ref(), out);
+        self.started = true;
+        self.usage(event.usage.as_ref(), true, out);
         out.extend(event.stop_reason.text().and_then(Name::new).map(|reason| LlmEvent::Finished { choice: 0, reason }));
         FrameKind::Event
     }
@@ -221,16 +224,17 @@ impl MessagesReader {
         out.push(LlmEvent::Delta { choice: 0, kind });
     }
 
-    fn usage(&mut self, usage: Option<&UsageField>, out: &mut Vec<LlmEvent>) {
+    fn usage(&mut self, usage: Option<&UsageField>, output: bool, out: &mut Vec<LlmEvent>) {
         let Some(u) = usage else { return };
         self.uncached = u.input_tokens.0.or(self.uncached);
         self.cache_read = u.cache_read_input_tokens.0.or(self.cache_read);
         self.cache_write = u.cache_creation_input_tokens.0.or(self.cache_write);
-        self.output = u.output_tokens.0.or(self.output);
+        self.output = u.output_tokens.0.filter(|_| output).or(self.output);
         self.thinking = u.output_tokens_details.as_ref().and_then(|d| d.thinking_tokens.0).or(self.thinking);
         let cached = self.cache_read.unwrap_or(0).saturating_add(self.cache_write.unwrap_or(0));
+        let complete = self.started || self.cache_read.is_some() && self.cache_write.is_some();
         out.push(LlmEvent::Usage(Usage {
-            input: self.uncached.map(|n| n.saturating_add(cached)),
+            input: self.uncached.filter(|_| complete).map(|n| n.saturating_add(cached)),
             output: self.output,
             cache_read: self.cache_read,
             cache_write: self.cache_write,
@@ -275,7 +279,7 @@ mod tests {
                 r#"{"type":"new_thing"}"#,
             ],
             expect![[r#"
-                Event [Started { id: Some("m1"), model: Some("claude") }, Usage(Usage { input: Some(15), output: Some(1), cache_read: Some(5), cache_write: Some(0), reasoning: None })]
+                Event [Started { id: Some("m1"), model: Some("claude") }, Usage(Usage { input: Some(15), output: None, cache_read: Some(5), cache_write: Some(0), reasoning: None })]
                 KeepAlive []
                 Event []
                 Event [Delta { choice: 0, kind: Text }]

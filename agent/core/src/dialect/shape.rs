@@ -1,9 +1,9 @@
 //! The fast path of a stream: its chunks differ in one string only. Once a chunk was parsed and found to be nothing but one piece
-//! of output, what stood before and behind that string is remembered; a later chunk with the same bytes there is the same
-//! event, and needs no parsing.
+//! of output, its name and what stood before and behind that string are remembered; a later chunk with the same bytes there is
+//! the same event, and needs no parsing.
 //!
 //! The output's own text is not remembered. That the shortcut never changes a result is held by a property test
-//! (`tests/`: every recording, with and without it).
+//! (`tests/tests/recordings.rs`: every event of every recording and flow, and mutations of them, with and without it).
 
 use crate::framing::Frame;
 
@@ -15,6 +15,7 @@ const MAX_SHAPE: usize = 4096;
 /// The shape of the last chunk that was one piece of output.
 #[derive(Debug, Default)]
 pub struct Shape {
+    name: Vec<u8>,
     before: Vec<u8>,
     behind: Vec<u8>,
     choice: u32,
@@ -24,7 +25,7 @@ pub struct Shape {
 impl Shape {
     /// What `frame` is, if its shape is the remembered one.
     pub fn event(&self, frame: Frame<'_>) -> Option<LlmEvent> {
-        let kind = self.kind?;
+        let kind = self.kind.filter(|_| frame.name == self.name)?;
         let text = frame.data.strip_prefix(self.before.as_slice())?.strip_suffix(self.behind.as_slice())?;
         // The text must be one whole string: not empty, no quote in it, no backslash before the closing quote, no raw control.
         let whole = !text.is_empty()
@@ -46,6 +47,8 @@ impl Shape {
         {
             return;
         }
+        self.name.clear();
+        self.name.extend_from_slice(frame.name);
         self.before.clear();
         self.before.extend_from_slice(&frame.data[..start]);
         self.behind.clear();

@@ -82,9 +82,8 @@ impl Framer {
         }
         if !bytes.is_empty() {
             self.after_cr = false;
-            if self.skip == Skip::Hole {
-                let field: [&[u8]; 5] = [b"data:", b"event:", b"id:", b"retry:", b":"];
-                self.skip = if field.iter().any(|f| bytes.starts_with(f)) { Skip::No } else { Skip::Event };
+            if self.skip == Skip::Hole && !self.decide(bytes) {
+                return;
             }
         }
         while !bytes.is_empty() {
@@ -127,6 +126,22 @@ impl Framer {
                 }
             }
         }
+    }
+
+    /// Behind a hole: does a line begin here? False when that takes more bytes than there are; they are held.
+    fn decide(&mut self, bytes: &[u8]) -> bool {
+        const FIELDS: [&[u8]; 5] = [b"data:", b"event:", b"id:", b"retry:", b":"];
+        let held = self.line.len();
+        self.line.extend_from_slice(&bytes[..bytes.len().min(6)]);
+        if FIELDS.iter().any(|f| self.line.starts_with(f)) {
+            self.skip = Skip::No;
+        } else if FIELDS.iter().any(|f| f.starts_with(&self.line)) {
+            return false;
+        } else {
+            self.skip = Skip::Event;
+        }
+        self.line.truncate(held);
+        true
     }
 
     fn keep(&mut self, bytes: &[u8], out: &mut impl FnMut(Unit<'_>)) {
@@ -300,6 +315,18 @@ mod tests {
         assert_eq!(run(["data: a\n\ndata: lo", "data: b\n\n"]), "[] a\n[] b\n");
         assert_eq!(run(["data: a\n\n", "\n\ndata: b\n\n"]), "[] a\n[] b\n");
         assert_eq!(run(["data: lost", " and cut"]), "");
+        // Whatever the size of the pieces that follow.
+        for behind in
+            ["data: b\n\ndata: c\n\n", "dat\n\ndata: c\n\n", "event: e\ndata: b\n\n", "evening\n\nid: 1\ndata: b\n\n", "\n\ndata: b\n\n"]
+        {
+            let whole = run(["data: a\n\ndata: lo", behind]);
+            let (mut framer, mut out) = (Framer::default(), String::new());
+            framer.push(b"data: a\n\ndata: lo", &mut |u| show(u, &mut out));
+            framer.hole();
+            behind.bytes().for_each(|b| framer.push(&[b], &mut |u| show(u, &mut out)));
+            framer.finish(&mut |u| show(u, &mut out));
+            assert_eq!(out, whole, "{behind:?}");
+        }
     }
 
     #[test]

@@ -168,6 +168,31 @@ impl Parser {
         }
     }
 
+    /// Whether a message begins at the front of `input`. Too few bytes to tell are held; any other are skipped.
+    fn find_message(&mut self, input: &mut &[u8]) -> bool {
+        let held = self.head.len();
+        if held == 0 {
+            let start = input.iter().position(|b| *b != b'\r' && *b != b'\n').unwrap_or(input.len());
+            self.skipped += start as u64;
+            *input = &input[start..];
+            if self.starts_message(input) {
+                return true;
+            }
+        }
+        // As many bytes as decide: `OPTIONS ` is the longest beginning.
+        self.head.extend_from_slice(&input[..input.len().min(8)]);
+        if held > 0 && self.starts_message(&self.head) {
+            self.head.truncate(held);
+            return true;
+        }
+        if self.head.len() >= 8 || speaks(&self.head) != Speaks::NotYet {
+            self.head.clear();
+            self.skipped += (held + input.len()) as u64;
+        }
+        *input = &[];
+        false
+    }
+
     fn starts_message(&self, bytes: &[u8]) -> bool {
         matches!((self.role, speaks(bytes)), (Role::Requests, Speaks::Request) | (Role::Responses, Speaks::Response))
     }
@@ -239,11 +264,10 @@ impl Parser {
                     self.find_chunk(input);
                 }
                 State::FindMessage => {
-                    if self.starts_message(input) {
-                        self.state = State::Between;
-                    } else {
-                        self.skipped += input.len() as u64;
-                        *input = &[];
+                    if self.find_message(input) {
+                        self.state = State::Head;
+                        self.skipped = 0;
+                        return Some(Part::Begin);
                     }
                 }
                 State::Deaf => *input = &[],

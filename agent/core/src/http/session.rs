@@ -71,6 +71,7 @@ pub enum Over {
 struct Pending {
     id: ExchangeId,
     method: Method,
+    begun: Timestamp,
 }
 
 /// The pairing of one connection.
@@ -94,12 +95,13 @@ pub struct Session {
 }
 
 impl Session {
-    /// A session whose requests travel in direction `requests`.
-    pub fn new(requests: Direction, from_start: bool) -> Self {
+    /// A session whose requests travel in direction `requests`. `at_start` says of requests and responses whether what comes next
+    /// is the beginning of a message.
+    pub fn new(requests: Direction, at_start: [bool; 2]) -> Self {
         Self {
             requests,
-            up: Parser::new(Role::Requests, from_start),
-            down: Parser::new(Role::Responses, from_start),
+            up: Parser::new(Role::Requests, at_start[0]),
+            down: Parser::new(Role::Responses, at_start[1]),
             pending: VecDeque::new(),
             next: 0,
             sending: None,
@@ -159,7 +161,7 @@ impl Session {
                 }
                 let id = self.next;
                 self.next += 1;
-                self.pending.push_back(Pending { id, method: head.method });
+                self.pending.push_back(Pending { id, method: head.method, begun: self.request_begun });
                 self.sending = Some(id);
                 out(HttpEvent::Request { id, begun: self.request_begun, head });
             }
@@ -196,6 +198,14 @@ impl Session {
     }
 
     fn response_head(&mut self, head: ResponseHead, out: &mut dyn FnMut(HttpEvent<'_>)) {
+        let asked_before = |p: &Pending| p.begun <= self.response_begun;
+        if self.adrift && self.pending.len() > 1 && self.pending.get(1).is_some_and(asked_before) {
+            // A hole hid a response or a part of it, and several are due: whose this is cannot be told.
+            self.adrift = false;
+            for lost in self.pending.drain(..) {
+                out(HttpEvent::Over { id: lost.id, how: Over::Lost });
+            }
+        }
         let Some(front) = self.pending.front() else {
             if head.status >= 200 {
                 out(HttpEvent::Odd(Anomaly::OrphanResponse));
@@ -275,6 +285,8 @@ impl Session {
                 }
                 self.all_over(if by_client { Over::ClientClosed } else { Over::ServerClosed }, out);
             }
+            // A server that lets go without a goodbye has lost its client; a client that does so aborts.
+            End::Abandoned => self.all_over(Over::ClientClosed, out),
             End::Idle => self.all_over(Over::Timeout, out),
             End::Evicted => self.all_over(Over::Evicted, out),
             End::InputEnded => self.all_over(if self.client_finished { Over::ClientClosed } else { Over::InputEnded }, out),
@@ -308,7 +320,7 @@ mod tests {
 
     /// `>` a request's bytes, `<` a response's, `!` an end, `?` a gap of N bytes in the responses.
     fn check(script: &[(&str, &str)], want: Expect) {
-        let mut session = Session::new(Direction::Forward, true);
+        let mut session = Session::new(Direction::Forward, [true; 2]);
         let mut log = String::new();
         for (i, (what, arg)) in script.iter().enumerate() {
             let at = Timestamp::from_unix_nanos(i as u64);
@@ -389,7 +401,7 @@ mod tests {
             (vec![("!", "idle")], Over::Timeout),
             (vec![("!", "client fin"), ("<", "0\r\n\r\n"), ("!", "server fin")], Over::Complete),
         ] {
-            let mut session = Session::new(Direction::Forward, true);
+            let mut session = Session::new(Direction::Forward, [true; 2]);
             let mut overs = Vec::new();
             let mut out = |e: HttpEvent<'_>| {
                 if let HttpEvent::Over { how, .. } = e {

@@ -43,6 +43,8 @@ pub enum Role {
     Free,
     /// `SSL_shutdown` begins.
     Shutdown,
+    /// `SSL_set_quiet_shutdown` begins.
+    Quiet,
     /// Reports that it was hit.
     SelfTest,
     /// Does nothing: the yardstick of the benchmark.
@@ -52,8 +54,8 @@ pub enum Role {
 }
 
 impl Role {
-    const ALL: [Self; 8] =
-        [Self::Enter, Self::Leave, Self::New, Self::Free, Self::Shutdown, Self::SelfTest, Self::EmptyEnter, Self::EmptyLeave];
+    const ALL: [Self; 9] =
+        [Self::Enter, Self::Leave, Self::New, Self::Free, Self::Shutdown, Self::Quiet, Self::SelfTest, Self::EmptyEnter, Self::EmptyLeave];
 
     const fn program(self) -> &'static str {
         match self {
@@ -62,6 +64,7 @@ impl Role {
             Self::New => "ssl_new",
             Self::Free => "ssl_free",
             Self::Shutdown => "ssl_shutdown",
+            Self::Quiet => "ssl_quiet",
             Self::SelfTest => "self_test",
             Self::EmptyEnter => "empty_enter",
             Self::EmptyLeave => "empty_leave",

@@ -20,7 +20,7 @@
 use std::collections::BTreeSet;
 
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, OpAccess, OpKind, Register};
-use tokengauge_ebpf_common::cookie::Count;
+use tokengauge_ebpf_common::cookie::{self, Count};
 
 use super::elf::Image;
 
@@ -73,6 +73,13 @@ pub struct Place {
     pub cost: Cost,
     /// How the call tells its count.
     pub count: Count,
+}
+
+impl Place {
+    /// [`cookie::BOOLEAN`] when the place is an exported `_ex` function itself: the internal ones return what the plain ones do.
+    pub const fn boolean(&self) -> u64 {
+        if self.hops == 0 && !matches!(self.count, Count::Returned) { cookie::BOOLEAN } else { 0 }
+    }
 }
 
 /// A function to find a place for.

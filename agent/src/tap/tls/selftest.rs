@@ -82,7 +82,7 @@ fn is_named(file: &str) -> bool {
 
 fn report(scan: Scan) -> Vec<LibraryReport> {
     let one = |candidate: Candidate| {
-        let found = recognise(&candidate).ok()?;
+        let found = recognise(&candidate, LIBRARIES).ok()?;
         let (library, places, symbols) = match &found {
             Some((library, image)) => (
                 Some(library.name()),
