@@ -196,11 +196,9 @@ def inside() -> None:
         print(usage)
         check_new_configuration(score, folder)
         check_refused_namespace(score, folder)
-        gone = run(HELM, "uninstall", "tokengauge", *SPACE, "--wait", "--timeout", "60s")
-        score.check(
-            gone.returncode == 0 and effective_capabilities() == -1,
-            f"helm uninstall ends the agent {gone.stderr.strip()}",
-        )
+        gone = run(HELM, "uninstall", "tokengauge", *SPACE)
+        ended = until(30, lambda: effective_capabilities() == -1)
+        score.check(gone.returncode == 0 and ended, f"helm uninstall ends the agent {gone.stderr.strip()}")
     score.finish()
 
 
