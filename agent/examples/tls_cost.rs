@@ -35,7 +35,7 @@ impl Sink for Count {
 struct Pair(ChildStdin, BufReader<ChildStdout>);
 impl Pair {
     fn measure(&mut self, pairs: u32) -> Fallible<f64> {
-        writeln!(self.0, "{pairs}")?;
+        writeln!(self.0, "pairs {pairs}")?;
         let mut line = String::new();
         self.1.read_line(&mut line)?;
         Ok(line.trim().parse()?)
@@ -70,7 +70,8 @@ fn main() -> Fallible<()> {
     for place in &report.places {
         println!("  {:28} +{:#x}  {:12} {}", place.functions.join(", "), place.into, place.instruction, place.cost.as_str());
     }
-    let moving = |p: &&tokengauge::tap::tls::plan::Place| p.functions.iter().any(|f| f.starts_with("SSL_read") || f.starts_with("SSL_write"));
+    let moving =
+        |p: &&tokengauge::tap::tls::plan::Place| p.functions.iter().any(|f| f.starts_with("SSL_read") || f.starts_with("SSL_write"));
     let cheap: Vec<(u64, u64)> = report.places.iter().filter(moving).map(|p| (p.file_offset, 0)).collect();
     let symbol = |name: &str| report.symbols.iter().find(|(n, _)| *n == name).map(|(_, offset)| (*offset, 0)).ok_or("symbol");
     let (read, write) = (symbol("SSL_read")?, symbol("SSL_write")?);
@@ -133,7 +134,7 @@ fn main() -> Fallible<()> {
     };
     let figures: Vec<f64> = results.iter_mut().map(median).collect();
     let base = figures[0];
-    println!("\n{bytes} bytes, SSL_write + SSL_read, median of 7\n{:24}{:>10}{:>12}", "", "ns/pair", "added");
+    println!("\n{bytes} bytes, SSL_write + SSL_read, ns of CPU time, median of 7\n{:24}{:>10}{:>12}", "", "ns/pair", "added");
     for (case, figure) in cases.iter().zip(&figures) {
         println!("{case:24}{figure:>10.0}{:>12.0}", figure - base);
     }

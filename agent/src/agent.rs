@@ -8,7 +8,6 @@
 //!
 //! `run` and `demo` are built on it. It knows neither signals nor the terminal.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -94,7 +93,7 @@ impl Builder {
         let began = now();
         let (stop, vitals) = (self.stop, Arc::new(Vitals::default()));
         let (events, inbox) = sync_channel(QUEUE);
-        let (failed, count) = (Arc::new(AtomicUsize::new(0)), self.sources.len());
+        let (failed, count) = (Arc::new(Failures::default()), self.sources.len());
         let mut taps = Vec::new();
         for (number, Source { name, tap, counters, .. }) in self.sources.into_iter().enumerate() {
             let slot = vitals.register(counters);
@@ -136,7 +135,7 @@ pub struct Running {
     stop: StopFlag,
     vitals: Arc<Vitals>,
     all: Arc<Mutex<Aggregator>>,
-    failed: Arc<AtomicUsize>,
+    failed: Arc<Failures>,
     taps: usize,
     done: Receiver<Vec<String>>,
     began: Instant,
@@ -149,6 +148,8 @@ pub struct Ended {
     pub report: Report,
     /// What could not be delivered at the end.
     pub undelivered: Vec<String>,
+    /// What the taps that failed said.
+    pub errors: Vec<String>,
 }
 
 impl Running {
@@ -175,7 +176,7 @@ impl Running {
 
     /// Taps that failed so far, and all taps.
     pub fn failed_taps(&self) -> (usize, usize) {
-        (self.failed.load(Ordering::Acquire), self.taps)
+        (self.failed.count(), self.taps)
     }
 
     /// All series and the agent's own counters as they stand.
@@ -203,11 +204,29 @@ impl Running {
     pub fn ended(&self, undelivered: Vec<String>) -> Ended {
         let report = Report {
             inputs: self.taps as u64,
-            failed_inputs: self.failed.load(Ordering::Acquire) as u64,
+            failed_inputs: self.failed.count() as u64,
             wall_s: now().duration_since(self.began).as_secs_f64(),
             ..Report::new(&self.vitals.stats(), &self.vitals.counters())
         };
-        Ended { report, undelivered }
+        Ended { report, undelivered, errors: self.failed.texts() }
+    }
+}
+
+/// What the taps that failed said.
+#[derive(Default)]
+struct Failures(Mutex<Vec<String>>);
+
+impl Failures {
+    fn add(&self, what: String) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(what);
+    }
+
+    fn count(&self) -> usize {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    fn texts(&self) -> Vec<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -236,8 +255,8 @@ impl Progress for OnTap {
         self.vitals.count_export_drop();
     }
 
-    fn stats(&mut self, stats: &PipelineStats) {
-        self.vitals.publish(self.slot, stats);
+    fn tick(&mut self, stats: &dyn Fn() -> PipelineStats) {
+        self.vitals.publish(self.slot, &stats());
     }
 }
 
@@ -248,7 +267,7 @@ struct Exporting {
     exporters: Vec<Box<dyn Exporter>>,
     all: Arc<Mutex<Aggregator>>,
     vitals: Arc<Vitals>,
-    failed: Arc<AtomicUsize>,
+    failed: Arc<Failures>,
     stop: StopFlag,
     every: Duration,
 }
@@ -283,7 +302,7 @@ impl Exporting {
         }
         for tap in self.taps.drain(..).filter(JoinHandle::is_finished) {
             if tap.join().is_err() {
-                self.failed.fetch_add(1, Ordering::AcqRel);
+                self.failed.add("a tap panicked".to_owned());
                 undelivered.push("a tap panicked".to_owned());
             }
         }
@@ -308,8 +327,8 @@ impl Exporting {
                 match result {
                     Ok(()) => tracing::debug!(tap = name, "tap ended"),
                     Err(error) => {
-                        self.failed.fetch_add(1, Ordering::AcqRel);
                         tracing::error!(tap = name, "{error}");
+                        self.failed.add(error.to_string());
                     }
                 }
                 true

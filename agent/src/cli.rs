@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use clap::builder::Resettable;
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 
 const ABOUT: &str = "Measures LLM traffic from outside: time to first token, gaps between chunks, tokens per second, outcomes.
@@ -43,6 +44,19 @@ pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+}
+
+impl Cli {
+    /// Parses the process's arguments. A variable that is set to nothing is not set, as with `OTEL_*`: charts and unit files
+    /// write such ones.
+    pub fn from_process() -> Self {
+        let not_set = |arg: clap::Arg| match arg.get_env() {
+            Some(name) if std::env::var_os(name).is_some_and(|v| v.is_empty()) => arg.env(Resettable::Reset),
+            _ => arg,
+        };
+        let matches = Self::command().mut_subcommand("run", |run| run.mut_args(not_set)).get_matches();
+        Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+    }
 }
 
 /// What to do.
@@ -171,7 +185,6 @@ pub enum ListFormat {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory as _;
 
     #[test]
     fn the_definitions_hold_together() {

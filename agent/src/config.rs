@@ -53,7 +53,7 @@ pub struct Tls {
 
 impl Default for Tls {
     fn default() -> Self {
-        Self { enabled: true, pids: Vec::new(), include: Vec::new(), exclude: Vec::new(), ring_mib: 16 }
+        Self { enabled: true, pids: Vec::new(), include: Vec::new(), exclude: Vec::new(), ring_mib: 32 }
     }
 }
 
@@ -72,6 +72,13 @@ pub struct Pcap {
     /// Bytes kept of each packet.
     #[serde(default = "default_snaplen")]
     pub snaplen: u32,
+}
+
+impl Pcap {
+    /// A capture on `interface` of what passes `filter`, with the usual buffers.
+    pub fn new(interface: &str, filter: &str) -> Self {
+        Self { interface: interface.into(), filter: Some(filter.into()), buffer_mib: default_buffer_mib(), snaplen: default_snaplen() }
+    }
 }
 
 const fn default_buffer_mib() -> u32 {
@@ -135,7 +142,7 @@ impl Config {
     /// # Errors
     /// When the file cannot be read, or something in it is wrong.
     pub fn load(args: &RunArgs) -> Result<Self, ConfigError> {
-        let (mut config, origin) = match args.config.as_ref().filter(|p| !p.as_os_str().is_empty()) {
+        let (mut config, origin) = match &args.config {
             Some(path) => (Self::read(path)?, path.display().to_string()),
             None => (Self::default(), "command line".to_owned()),
         };
@@ -183,15 +190,14 @@ impl Config {
             };
             self.taps.pcap = args.interfaces.iter().map(pcap).collect();
         }
-        // A variable that is set to nothing is not set, as with OTEL_*.
-        if let Some(path) = args.jsonl.as_ref().filter(|p| !p.as_os_str().is_empty()) {
+        if let Some(path) = &args.jsonl {
             self.jsonl = Some(Jsonl { path: path.clone() });
         }
-        if let Some(endpoint) = args.otlp_endpoint.as_ref().filter(|e| !e.is_empty()) {
+        if let Some(endpoint) = &args.otlp_endpoint {
             self.otlp.endpoint = Some(endpoint.clone());
             self.otlp.endpoint_wins = true;
         }
-        if let Some(log) = args.log.as_ref().filter(|l| !l.is_empty()) {
+        if let Some(log) = &args.log {
             self.log = Some(log.clone());
         }
     }

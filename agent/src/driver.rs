@@ -46,8 +46,8 @@ pub trait Progress {
     /// A finished inference.
     fn inference(&mut self, inference: Inference);
 
-    /// About ten times a second of the tap's time, and at the end.
-    fn stats(&mut self, stats: &PipelineStats);
+    /// About ten times a second of the tap's time, and at the end. `stats` walks the open connections: call it when it is needed.
+    fn tick(&mut self, stats: &dyn Fn() -> PipelineStats);
 }
 
 /// The [`Sink`] of every tap.
@@ -67,9 +67,8 @@ impl<P: Progress> Driver<P> {
     /// Call when the tap has returned: hands over what is left.
     pub fn finish(mut self) -> (PipelineStats, P) {
         self.hand_over();
-        let stats = self.pipeline.stats();
-        self.progress.stats(&stats);
-        (stats, self.progress)
+        self.progress.tick(&|| self.pipeline.stats());
+        (self.pipeline.stats(), self.progress)
     }
 
     fn hand_over(&mut self) {
@@ -102,6 +101,6 @@ impl<P: Progress> Sink for Driver<P> {
         self.ticked = Some(now);
         self.pipeline.tick(now, &mut self.finished);
         self.hand_over();
-        self.progress.stats(&self.pipeline.stats());
+        self.progress.tick(&|| self.pipeline.stats());
     }
 }

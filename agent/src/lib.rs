@@ -3,6 +3,7 @@
 pub mod agent;
 pub mod cli;
 pub mod config;
+pub mod demo;
 pub mod dialects;
 pub mod doctor;
 pub mod driver;

@@ -3,13 +3,13 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::{CommandFactory as _, Parser as _};
+use clap::CommandFactory as _;
 use tokengauge::cli::{Cli, Command};
 use tokengauge::run::{self, RunError};
-use tokengauge::{dialects, doctor, replay, sources};
+use tokengauge::{demo, dialects, doctor, replay, sources};
 
 fn main() -> ExitCode {
-    match command(Cli::parse().command) {
+    match command(Cli::from_process().command) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
@@ -24,7 +24,7 @@ fn command(command: Command) -> Result<bool> {
     match command {
         Command::Replay(args) => Ok(replay::replay(&args, &mut sources::file)?),
         Command::Run(args) => Ok(run::run(&args)?),
-        Command::Demo(_) => anyhow::bail!("this build has no demo"),
+        Command::Demo(args) => Ok(demo::demo(&args)?),
         Command::Doctor(args) => Ok(doctor::doctor(args.json)),
         Command::Dialects(args) => {
             print!("{}", dialects::list(args.format));

@@ -144,7 +144,7 @@ impl Progress for OnFile<'_, '_> {
         }
     }
 
-    fn stats(&mut self, _stats: &PipelineStats) {
+    fn tick(&mut self, _stats: &dyn Fn() -> PipelineStats) {
         if let Some(read) = &self.progress
             && !self.bar.is_hidden()
         {

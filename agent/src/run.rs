@@ -14,7 +14,7 @@ use crate::config::{Config, ConfigError};
 use crate::driver::Source;
 use crate::export::ExportError;
 use crate::export::jsonl::JsonLines;
-use crate::export::otlp::{Otlp, environment};
+use crate::export::otlp::{Otlp, environment, transport};
 use crate::replay::write_stats;
 use crate::tap::{StopFlag, TapError};
 use crate::view::table::seconds;
@@ -48,6 +48,7 @@ impl RunError {
     /// The process's exit code: 2 for what the user wrote, 1 for what the system refused.
     pub const fn exit_code(&self) -> u8 {
         match self {
+            // A configuration file that is not there is a wrong path on the command line.
             Self::Config(_) | Self::Log(_) | Self::Export(ExportError::Config { .. }) => 2,
             _ => 1,
         }
@@ -66,6 +67,9 @@ pub fn run(args: &RunArgs) -> Result<bool, RunError> {
     }
     let otlp = Otlp::new(&config.otlp, &environment)?;
     log::start(config.log.as_deref(), otlp.as_ref().and_then(Otlp::own_spans).as_ref()).map_err(RunError::Log)?;
+    if otlp.is_some() {
+        transport::ignored(&environment).iter().for_each(|what| tracing::warn!("ignored: {what}"));
+    }
     let stop = StopFlag::default();
     signals(&stop)?;
     let (mut agent, mut names) = (Running::builder().options(options()).stop_flag(stop.clone()), Vec::new());
@@ -208,7 +212,7 @@ fn narrate(running: &Running, stop: &StopFlag, names: &[String]) -> Ended {
 }
 
 /// SIGTERM and SIGINT set the flag; a second one ends the process at once, with the code that a shell would give it.
-fn signals(stop: &StopFlag) -> std::io::Result<()> {
+pub(crate) fn signals(stop: &StopFlag) -> std::io::Result<()> {
     use tokio::signal::unix::{SignalKind, signal};
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (mut terminate, mut interrupt) = {

@@ -1,14 +1,17 @@
 //! From configuration to taps that are ready to run, each with its counters.
 
 use std::path::Path;
+use std::sync::PoisonError;
 
+use regex::Regex;
 use tokengauge_core::stats::snapshot::{Area, Counter};
 use tokengauge_core::tcp::Limits;
 
 use crate::config;
 use crate::driver::Source;
-use crate::tap::TapError;
 use crate::tap::pcap::{FileTap, LiveOptions, LiveTap, PcapSnapshot};
+use crate::tap::tls::{TlsOptions, TlsTap};
+use crate::tap::{Tap as _, TapCounters, TapError};
 
 /// A capture file; `-` is standard input.
 ///
@@ -38,12 +41,42 @@ pub fn live(config: &config::Pcap) -> Result<Source, TapError> {
     Ok(Source::with_counters(format!("packets on {}", config.interface), Box::new(tap), Box::new(move || live_packets(&stats.snapshot()))))
 }
 
-/// eBPF on TLS libraries.
+/// eBPF on TLS libraries. Whether the kernel allows it shows when the tap runs.
 ///
 /// # Errors
-/// When the kernel refuses.
-pub fn tls(_config: &config::Tls) -> Result<Source, TapError> {
-    Err(TapError::Bpf { what: "this build has no TLS tap".into() })
+/// When a pattern is no regular expression; [`config::Config::load`] has said so before.
+pub fn tls(config: &config::Tls) -> Result<Source, TapError> {
+    let any_of = |patterns: &[String]| {
+        let joined: Vec<String> = patterns.iter().map(|p| format!("(?:{p})")).collect();
+        let pattern = (!joined.is_empty()).then(|| Regex::new(&joined.join("|"))).transpose();
+        pattern.map_err(|e| TapError::Bpf { what: format!("process filter: {e}") })
+    };
+    let tap = TlsTap::new(TlsOptions {
+        pids: config.pids.clone(),
+        include: any_of(&config.include)?,
+        exclude: any_of(&config.exclude)?,
+        ring_bytes: config.ring_mib << 20,
+        ..TlsOptions::default()
+    });
+    let shared = tap.counters().unwrap_or_default();
+    let probe = move || records(&shared.lock().unwrap_or_else(PoisonError::into_inner));
+    Ok(Source::with_counters("TLS libraries by eBPF", Box::new(tap), Box::new(probe)))
+}
+
+fn records(now: &TapCounters) -> Vec<Counter> {
+    let counter = |area, name, count| Counter { area, name, count };
+    let capture = [
+        ("records", now.records),
+        ("record_bytes", now.bytes),
+        ("announced_gaps", now.gaps),
+        ("missed_start", now.missed_start),
+        ("attach_fallbacks", now.fallbacks),
+    ];
+    let mut all: Vec<_> = capture.map(|(name, count)| counter(Area::Capture, name, count)).into();
+    all.extend(now.dropped.iter().map(|(name, count)| counter(Area::Drop, name, *count)));
+    all.extend(now.dropped_bytes.iter().map(|(name, count)| counter(Area::DropBytes, name, *count)));
+    all.extend(now.attach.iter().map(|(name, count)| counter(Area::Attach, name, *count)));
+    all
 }
 
 /// Gaps are left out: the pipeline counts those that reach it, and twice would be wrong.

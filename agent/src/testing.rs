@@ -74,6 +74,40 @@ pub fn inference() -> Inference {
     }
 }
 
+/// Fails when one of the planted secrets stands in one of the outputs, as it is or in a form in which it might leak: base64,
+/// hexadecimal, percent-encoded.
+///
+/// # Panics
+/// With the output and the secret, when there is one.
+#[expect(clippy::panic, reason = "it is an assertion of tests")]
+pub fn assert_no_secrets(outputs: &[(&str, &[u8])], secrets: &[&str]) {
+    for (name, output) in outputs {
+        for secret in secrets {
+            let hex: String = secret.bytes().map(|b| format!("{b:02x}")).collect();
+            let percent: String =
+                secret.bytes().map(|b| if b.is_ascii_alphanumeric() { char::from(b).to_string() } else { format!("%{b:02X}") }).collect();
+            // The middle of base64 does not depend on what stands before, if one looks from each of the three positions.
+            let mut forms = vec![(*secret).to_owned(), hex, percent];
+            forms.extend((0..3).map(|skip| base64(secret.as_bytes().get(skip..).unwrap_or_default())).filter(|f| f.len() >= 8));
+            for form in forms.iter().filter(|f| !f.is_empty()) {
+                if output.windows(form.len()).any(|w| w == form.as_bytes()) {
+                    panic!("{name} shows the secret `{secret}` (as `{form}`)");
+                }
+            }
+        }
+    }
+}
+
+/// Base64 of the whole groups of three.
+fn base64(bytes: &[u8]) -> String {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let group = |g: &[u8]| {
+        let n = g.iter().fold(0_usize, |n, b| n << 8 | usize::from(*b));
+        [18, 12, 6, 0].map(|shift| char::from(ALPHABET[n >> shift & 63]))
+    };
+    bytes.chunks_exact(3).flat_map(group).collect()
+}
+
 /// A stream refused by 429, of unknown ends.
 pub fn refused() -> Inference {
     let why = Reason::HttpError;
@@ -101,5 +135,25 @@ pub fn refused() -> Inference {
         },
         trace: Trace { trace_id: 2, span_id: 3, parent: None },
         ..base
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_are_found_in_every_form() {
+        let secret = "sk-planted-0123";
+        for (output, found) in [
+            ("nothing here", false),
+            ("Bearer sk-planted-0123", true),
+            ("736b2d706c616e7465642d30313233", true),
+            ("sk%2Dplanted%2D0123", true),
+            ("QmVhcmVyIHNrLXBsYW50ZWQtMDEyMw==", true), // base64 of `Bearer sk-planted-0123`
+        ] {
+            let outcome = std::panic::catch_unwind(|| assert_no_secrets(&[("x", output.as_bytes())], &[secret]));
+            assert_eq!(outcome.is_err(), found, "{output}");
+        }
     }
 }

@@ -149,6 +149,8 @@ pub struct Report {
     pub gaps: BTreeMap<&'static str, u64>,
     /// Records and inferences that were lost inside the agent, by reason.
     pub drops: BTreeMap<&'static str, u64>,
+    /// Bytes in lost records, where their number is known, by reason.
+    pub drop_bytes: BTreeMap<&'static str, u64>,
     /// Whatever else the taps count.
     pub capture: BTreeMap<&'static str, u64>,
     /// Attach attempts by result.
@@ -179,6 +181,7 @@ impl Report {
             anomalies: stats.anomalies.iter().map(|(a, n)| (a.as_str(), n)).collect(),
             gaps: GapReason::ALL.iter().zip(stats.gaps).map(|(r, n)| (r.as_str(), n)).collect(),
             drops: of(Area::Drop),
+            drop_bytes: of(Area::DropBytes),
             attach: of(Area::Attach),
             capture,
             cpu_s: usage.cpu_s,

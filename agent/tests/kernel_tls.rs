@@ -1,6 +1,7 @@
 //! The TLS tap on real processes: CPython (`_ex` calls, asyncio's memory BIOs), curl (plain calls), OpenSSL's own tool.
 //!
 //! A kernel that refuses BPF skips with the reason printed; `TOKENGAUGE_REQUIRE_BPF=1` turns the skip into a failure.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // the helpers of tests state their expectations too
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
@@ -9,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use tokengauge::tap::tls::kernel::Mechanism;
 use tokengauge::tap::tls::{TlsOptions, TlsTap, selftest};
 use tokengauge::tap::{SharedCounters, Sink, StopFlag, Tap, TapError};
 use tokengauge_core::stream::{ConnId, ConnInfo, Direction, End, Endpoints, GapReason, StreamEvent, Timestamp, Verdict};
@@ -117,14 +119,8 @@ struct Python {
 
 impl Python {
     fn start(code: &str, args: &[&str]) -> Self {
-        let mut child = Command::new("python3")
-            .arg("-uc")
-            .arg(code)
-            .args(args)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("python3");
+        let mut child =
+            Command::new("python3").arg("-uc").arg(code).args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("python3");
         let out = BufReader::new(child.stdout.take().unwrap());
         Self { child, out }
     }
@@ -322,8 +318,7 @@ fn a_small_ring_loses_located_bytes_and_nothing_else() {
     let port = server.line();
     let mut client = Python::start(CLIENT, &[pem.to_str().unwrap(), &port]);
     client.line();
-    let options =
-        TlsOptions { pids: vec![client.pid()], ring_bytes: 64 << 10, poll: Duration::from_millis(300), ..TlsOptions::default() };
+    let options = TlsOptions { pids: vec![client.pid()], ring_bytes: 64 << 10, poll: Duration::from_millis(300), ..TlsOptions::default() };
     let running = watch(options, false);
     let mut total = 0;
     for _ in 0..20 {
@@ -404,7 +399,10 @@ fn curl_against_openssl() {
     let _ = server.kill();
     let _ = server.wait();
     let named = |name: &str| {
-        seen.0.values().find(|c| c.info.as_ref().unwrap().process.as_ref().unwrap().command.as_ref() == name).unwrap_or_else(|| panic!("{name}"))
+        seen.0
+            .values()
+            .find(|c| c.info.as_ref().unwrap().process.as_ref().unwrap().command.as_ref() == name)
+            .unwrap_or_else(|| panic!("{name}"))
     };
     let (client, server) = (named("curl"), named("openssl"));
     assert!(client.bytes[0].starts_with(b"GET /page HTTP/1.0\r\n") && client.bytes[1].ends_with(&body));
@@ -413,4 +411,228 @@ fn curl_against_openssl() {
     let ends = client.endpoints.unwrap();
     assert_eq!(server.endpoints, Some(Endpoints { local: ends.remote, remote: ends.local }));
     assert_eq!(client.ends.last(), Some(&End::Released));
+}
+
+#[test]
+fn a_write_that_would_block_and_is_repeated_counts_once() {
+    if !bpf_works() {
+        return;
+    }
+    let (_dir, pem) = certificate();
+    let mut both = Python::start(
+        r#"
+import ssl, socket, sys, os, select
+sc = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER); sc.load_cert_chain(sys.argv[1])
+cc = ssl.create_default_context(cafile=sys.argv[1])
+l = socket.create_server(("127.0.0.1", 0))
+print("ready"); sys.stdin.readline()
+pid = os.fork()
+if pid == 0:
+    k = sc.wrap_socket(l.accept()[0], server_side=True)
+    os.read(0, 1)
+    n = 0
+    while True:
+        p = k.recv(65536)
+        if not p: break
+        n += len(p)
+    print("received", n); os._exit(0)
+k = cc.wrap_socket(socket.create_connection(l.getsockname()), server_hostname="localhost")
+k.setblocking(False)
+blocked = n = 0
+data = os.urandom(12000)
+while n < 1000:
+    try: k.send(data); n += 1
+    except ssl.SSLWantWriteError:
+        blocked += 1
+        if blocked == 1: print("blocked"); sys.stdout.flush()
+        select.select([], [k], [])
+try: k.unwrap()
+except OSError: pass
+k.close()
+os.wait()
+print("sent", n * len(data), blocked)
+sys.stdin.readline()
+"#,
+        &[pem.to_str().unwrap()],
+    );
+    assert_eq!(both.line(), "ready");
+    let running = watch(TlsOptions { scan: Duration::from_millis(200), ..TlsOptions::default() }, false);
+    both.say("go");
+    assert_eq!(both.line(), "blocked");
+    both.say("read");
+    let mut lines = [both.line(), both.line()];
+    lines.sort();
+    assert_eq!(lines[0], "received 12000000");
+    assert!(lines[1].starts_with("sent 12000000 ") && !lines[1].ends_with(" 0"), "{lines:?}");
+    let pid = both.pid();
+    let seen = running.end();
+    let conn = seen.0.values().find(|c| c.pid() == pid).expect("the writer");
+    let lost: u64 = conn.gaps.iter().map(|gap| gap.1.unwrap()).sum();
+    assert_eq!(conn.bytes[0].len() as u64 + lost, 12_000_000, "blocked writes counted twice, or lost");
+}
+
+#[test]
+fn perf_uprobes_do_the_same() {
+    if !bpf_works() {
+        return;
+    }
+    if !selftest::self_test().mechanisms.iter().any(|(m, r)| *m == Mechanism::PerfUprobe && r.is_ok()) {
+        eprintln!("skipped: no perf uprobes here");
+        return;
+    }
+    let (_dir, pem) = certificate();
+    let mut server = Python::start(SERVER, &[pem.to_str().unwrap()]);
+    let port = server.line();
+    let options = TlsOptions { mechanism: Some(Mechanism::PerfUprobe), plain_symbols: true, ..TlsOptions::default() };
+    let running = watch(options, false);
+    let mut client = Python::start(CLIENT, &[pem.to_str().unwrap(), &port]);
+    client.line();
+    client.say("hello 3000");
+    client.line();
+    let pid = client.pid();
+    let seen = running.end();
+    let conn = seen.0.values().find(|c| c.pid() == pid).expect("the client");
+    assert_eq!((conn.bytes[0].as_slice(), conn.bytes[1].len()), (&b"hello 3000\n"[..], 3000));
+    assert!(conn.endpoints.is_some());
+}
+
+#[test]
+fn node_with_its_own_openssl() {
+    if !bpf_works() {
+        return;
+    }
+    let code = r#"
+const tls = require("tls"), fs = require("fs");
+const s = tls.connect({ port: +process.argv[2], host: "127.0.0.1", ca: fs.readFileSync(process.argv[1]), servername: "localhost" });
+let n = 0;
+process.stdin.once("data", () => s.write("hello 70000\n"));
+s.on("secureConnect", () => console.log("ready"));
+s.on("data", d => { n += d.length; if (n == 70000) { console.log("done"); } });
+process.stdin.on("end", () => process.exit(0));
+"#;
+    let (_dir, pem) = certificate();
+    let mut server = Python::start(SERVER, &[pem.to_str().unwrap()]);
+    let port = server.line();
+    let spawned = Command::new("node").args(["-e", code]).arg(&pem).arg(&port).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+    let Ok(mut child) = spawned else {
+        eprintln!("skipped: no node here");
+        return;
+    };
+    let out = BufReader::new(child.stdout.take().unwrap());
+    let mut node = Python { child, out };
+    assert_eq!(node.line(), "ready");
+    // Statically linked: its executable is found by its exported functions.
+    let running = watch(TlsOptions { pids: vec![node.pid()], ..TlsOptions::default() }, false);
+    node.say("go");
+    assert_eq!(node.line(), "done");
+    let seen = running.end();
+    let conn = seen.0.values().next().expect("a connection");
+    assert_eq!((conn.bytes[0].as_slice(), conn.bytes[1].len()), (&b"hello 70000\n"[..], 70_000));
+    assert_eq!(conn.endpoints, None, "node moves ciphertext through memory");
+}
+
+/// The client's own clock against the kernel's stamps: from before its write to behind its read.
+#[test]
+fn times_are_those_of_the_process() {
+    if !bpf_works() {
+        return;
+    }
+    let (_dir, pem) = certificate();
+    let mut server = Python::start(SERVER, &[pem.to_str().unwrap()]);
+    let port = server.line();
+    let mut client = Python::start(
+        r#"
+import ssl, socket, sys, time
+c = ssl.create_default_context(cafile=sys.argv[1])
+k = c.wrap_socket(socket.create_connection(("127.0.0.1", int(sys.argv[2]))), server_hostname="localhost")
+print("ready"); sys.stdin.readline()
+for i in range(101):
+    a = time.monotonic_ns(); k.sendall(b"250\n")
+    k.recv(250)
+    print(time.monotonic_ns() - a); time.sleep(0.005)
+sys.stdin.readline()
+"#,
+        &[pem.to_str().unwrap(), &port],
+    );
+    client.line();
+    let running = watch(TlsOptions { pids: vec![client.pid()], ..TlsOptions::default() }, false);
+    client.say("go");
+    let truth: Vec<i64> = (0..101).map(|_| client.line().parse().unwrap()).collect();
+    let seen = running.end();
+    let times = &seen.0.values().next().unwrap().times;
+    assert_eq!(times.len(), 202);
+    let mut errors: Vec<i64> = times
+        .chunks(2)
+        .zip(&truth)
+        .map(|(pair, truth)| (truth - i64::try_from(pair[1].since(pair[0]).as_nanos()).unwrap()).abs())
+        .collect();
+    errors.sort_unstable();
+    println!("|error| of write-to-first-byte: median {} us, maximum {} us", errors[50] / 1000, errors[100] / 1000);
+    assert!(errors[50] <= 500_000, "median error {} ns", errors[50]);
+}
+
+/// 10,000 chunks a second over 200 connections: every one is seen, or counted as lost. `TOKENGAUGE_LOAD_SECONDS` (default 3).
+#[test]
+fn under_load_every_chunk_is_seen_or_counted() {
+    if !bpf_works() {
+        return;
+    }
+    let seconds: u64 = std::env::var("TOKENGAUGE_LOAD_SECONDS").map_or(3, |s| s.parse().unwrap());
+    let (dir, pem) = certificate();
+    let program = dir.path().join("tls_pair");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/bench/tls_pair.c");
+    let built = Command::new("cc").arg("-O2").arg("-o").arg(&program).arg(source).args(["-lssl", "-lcrypto"]).status();
+    if !built.is_ok_and(|status| status.success()) {
+        eprintln!("skipped: no cc, or no libssl headers");
+        return;
+    }
+    let mut child = Command::new(&program).arg(&pem).args(["250", "200"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let out = BufReader::new(child.stdout.take().unwrap());
+    let mut load = Python { child, out };
+    assert_eq!(load.line(), "ready");
+
+    #[derive(Default)]
+    struct Count {
+        chunks: [u64; 2],
+        bytes: u64,
+        lost: u64,
+        conns: u64,
+    }
+    struct Counting(Arc<Mutex<Count>>);
+    impl Sink for Counting {
+        fn event(&mut self, event: StreamEvent<'_>) -> Verdict {
+            let mut count = self.0.lock().unwrap();
+            match event {
+                StreamEvent::Data { dir, bytes, .. } => {
+                    count.chunks[dir.index()] += 1;
+                    count.bytes += bytes.len() as u64;
+                }
+                StreamEvent::Gap { len, .. } => count.lost += len.unwrap(),
+                StreamEvent::Open { .. } => count.conns += 1,
+                _ => {}
+            }
+            Verdict::Watch
+        }
+        fn tick(&mut self, _: Timestamp) {}
+    }
+    let count: Arc<Mutex<Count>> = Arc::default();
+    let stop = StopFlag::default();
+    let tap = Box::new(TlsTap::new(TlsOptions { pids: vec![load.pid()], ..TlsOptions::default() }));
+    let counters = tap.counters().unwrap();
+    let (flag, mut sink) = (stop.clone(), Counting(Arc::clone(&count)));
+    let thread = std::thread::spawn(move || tap.run(&mut sink, &flag));
+    while counters.lock().unwrap().attach.is_empty() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    load.say(&format!("rate 10000 {seconds}"));
+    let moved: u64 = load.line().parse().unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    stop.stop();
+    thread.join().unwrap().unwrap();
+    let count = count.lock().unwrap();
+    println!("{moved} chunks moved; written {}, read {}, bytes lost {}", count.chunks[0], count.chunks[1], count.lost);
+    println!("{:?}", counters.lock().unwrap());
+    assert_eq!(moved, 10_000 * seconds);
+    assert_eq!(count.bytes + count.lost, moved * 2 * 250, "sent = seen + counted");
+    assert_eq!(count.conns, 400, "200 connections, both ends of each in one process");
 }

@@ -2,7 +2,7 @@
 
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf};
-use tokengauge_ebpf_common::{Call, Config, Conn, ConnKey, Counters, MAX_SITES};
+use tokengauge_ebpf_common::{Call, Config, Conn, ConnKey, Counters, MAX_SITES, OuterKey};
 
 /// Records on their way to the agent.
 #[map]
@@ -15,6 +15,10 @@ pub static CONNS: HashMap<ConnKey, Conn> = HashMap::with_max_entries(65_536, 0);
 /// Running calls by thread. An LRU: threads that die inside a call leave their entry behind.
 #[map]
 pub static CALLS: LruHashMap<u64, Call> = LruHashMap::with_max_entries(32_768, 0);
+
+/// Calls that wait for a call inside them to return. Rarely used: only callbacks do that.
+#[map]
+pub static OUTER: LruHashMap<OuterKey, Call> = LruHashMap::with_max_entries(4_096, 0);
 
 /// Listed processes, see `Config::filter`.
 #[map]

@@ -156,9 +156,11 @@ impl Call {
         match asked {
             Ok(asked) => {
                 let fits = self.dialect.is_some_and(|d| d.confirms(&asked));
-                if !fits {
-                    // The path says one thing, the body another: whoever recognises the body has it.
-                    self.dialect = dialect::by_body(&self.head, &asked);
+                let other = (!fits).then(|| dialect::by_body(&self.head, &asked)).flatten();
+                // The path says one thing, the body another: whoever recognises the body has it. If nobody does, it is a bad
+                // request where the path is sure, else none of ours.
+                if !fits && (other.is_some() || self.certainty < Match::Certain) {
+                    self.dialect = other;
                     self.certainty = Match::Maybe;
                 }
                 self.asked = asked;

@@ -273,6 +273,8 @@ metrics! {
         "Capture gaps by reason. Nothing is measured across one.";
     CAPTURE_DROPS = "tokengauge.capture.drops", Counter, "{record}", &[],
         "Records and inferences lost inside the agent, by reason.";
+    CAPTURE_DROPPED_BYTES = "tokengauge.capture.dropped", Counter, "By", &[],
+        "Bytes in lost records, where their number is known, by reason.";
     CAPTURE_ATTACHES = "tokengauge.capture.attaches", Counter, "{attach}", &[],
         "Attempts to attach to a library, by result.";
     CAPTURE_OTHER = "tokengauge.capture.other", Counter, "{event}", &[],

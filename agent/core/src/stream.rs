@@ -181,6 +181,9 @@ pub enum End {
     Reset(Direction),
     /// The local process let go of the connection (`SSL_free`, process exit). Both directions are over.
     Released,
+    /// The local process let go without a goodbye, although it lives: its last write failed, or it asked its TLS library to be
+    /// quiet. RFC 8446 §6.1 wants a close_notify of whoever ends its side; who says none has nobody left to say it to, or aborts.
+    Abandoned,
     /// Nothing moved for the tap's idle limit. Both directions are over as far as we are concerned.
     Idle,
     /// The tap's bound on connections or bytes made it let go. An observer's failure, never the service's.

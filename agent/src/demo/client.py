@@ -5,6 +5,7 @@ Python's standard library only. Appends to --truth one JSON line per request, ti
 text had been read. The model `cancel-1` is left in the middle.
 
 Usage: client.py --port N --truth FILE [--cert PEM] [--count N] [--seconds S] [--rate 3] [--threads 8]
+       [--plain] [--gate]
 """
 
 from __future__ import annotations
@@ -47,8 +48,11 @@ def now_ns() -> int:
 class Client:
     """One thread with one kept-alive connection."""
 
-    def __init__(self, port: int, context: ssl.SSLContext, truth_fd: int) -> None:
-        self.connection = http.client.HTTPSConnection("localhost", port, context=context, timeout=30)
+    def __init__(self, port: int, context: ssl.SSLContext | None, truth_fd: int) -> None:
+        if context:
+            self.connection = http.client.HTTPSConnection("localhost", port, context=context, timeout=30)
+        else:
+            self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
         self.truth_fd = truth_fd
 
     def ask(self, model: str) -> None:
@@ -135,11 +139,13 @@ def main() -> None:
     )
     parser.add_argument("--rate", type=float, default=3.0, help="requests per second")
     parser.add_argument("--threads", type=int, default=8)
+    parser.add_argument("--plain", action="store_true", help="HTTP without TLS")
+    parser.add_argument("--gate", action="store_true", help="wait for a line on standard input before the first request")
     args = parser.parse_args()
     end_with_parent()
     sys.setswitchinterval(0.0002)
-    context = ssl.create_default_context(cafile=args.cert)
-    if args.cert is None:
+    context = None if args.plain else ssl.create_default_context(cafile=args.cert)
+    if context and args.cert is None:
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     truth_fd = os.open(args.truth, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     jobs: queue.Queue[str | None] = queue.Queue()
@@ -150,6 +156,8 @@ def main() -> None:
     ]
     for thread in threads:
         thread.start()
+    if args.gate:
+        sys.stdin.readline()
     start, number = time.monotonic(), 0
     while (not args.count or number < args.count) and (not args.seconds or time.monotonic() - start < args.seconds):
         jobs.put(MIX[number % len(MIX)])

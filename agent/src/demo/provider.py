@@ -7,7 +7,9 @@ Prints {"port": N, "cert": PATH} once it listens. Appends to --truth one JSON li
 since the epoch (of a clock that never steps): `t_request_ns` directly after the request's first bytes were read,
 `chunks_ns` directly before each chunk with text was written.
 
-Usage: provider.py --truth FILE [--dir DIR] [--port 0] [--seed 1] [--pace 1.0]
+With --plain it speaks HTTP without TLS: for a packet capture, which cannot read TLS.
+
+Usage: provider.py --truth FILE [--plain] [--dir DIR] [--port 0] [--seed 1] [--pace 1.0]
 """
 
 from __future__ import annotations
@@ -108,7 +110,8 @@ class Connection:
     def serve(self) -> None:
         """Requests in turn on a kept-alive connection."""
         try:
-            self.stream.do_handshake()
+            if isinstance(self.stream, ssl.SSLSocket):
+                self.stream.do_handshake()
             while (request := self.read_request()) is not None:
                 self.answer(*request)
         except (ClientGone, OSError, ValueError):
@@ -289,6 +292,7 @@ def main() -> None:
     parser.add_argument("--truth", required=True)
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--dir", help="folder for certificate and key; without it a temporary one")
+    parser.add_argument("--plain", action="store_true", help="HTTP without TLS")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--pace", type=float, default=1.0, help="stretches every schedule")
     args = parser.parse_args()
@@ -296,16 +300,18 @@ def main() -> None:
     sys.setswitchinterval(0.0002)  # threads that wake for their chunk get the interpreter soon
     folder = args.dir or tempfile.mkdtemp(prefix="tokengauge-demo-")
     try:
-        cert, key = make_certificate(folder)
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(cert, key)
+        context, cert = None, None
+        if not args.plain:
+            cert, key = make_certificate(folder)
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(cert, key)
         provider = Provider(args.truth, args.seed, args.pace)
         with socket.create_server(("127.0.0.1", args.port), backlog=64) as listener:
             print(json.dumps({"port": listener.getsockname()[1], "cert": cert}), flush=True)
             while True:
                 plain, peer = listener.accept()
                 plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                stream = context.wrap_socket(plain, server_side=True, do_handshake_on_connect=False)
+                stream = context.wrap_socket(plain, server_side=True, do_handshake_on_connect=False) if context else plain
                 threading.Thread(target=Connection(provider, stream, peer).serve, daemon=True).start()
     finally:
         if args.dir is None:

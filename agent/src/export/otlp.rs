@@ -164,7 +164,7 @@ impl Otlp {
         let resource = resource(env);
         let (delivery, state) = (Arc::new(Delivery::default()), Arc::new(Mutex::default()));
         let metrics = wants_metrics.then(|| {
-            let exporter = Counted::new(transport::metric_exporter(config, env)?, Arc::clone(&delivery));
+            let exporter = Counted::new(transport::metric_exporter(config, env, &delivery)?, Arc::clone(&delivery));
             let mut reader = PeriodicReader::builder(exporter);
             if let Some(seconds) = config.interval_s.filter(|_| env("OTEL_METRIC_EXPORT_INTERVAL").is_none()) {
                 reader = reader.with_interval(Duration::from_secs_f64(seconds));
@@ -177,10 +177,12 @@ impl Otlp {
         let (mut spans, mut own) = (None, None);
         if wants_spans {
             let mut processor =
-                BatchSpanProcessor::builder(Counted::new(transport::span_exporter(config, env)?, Arc::clone(&delivery))).build();
+                BatchSpanProcessor::builder(Counted::new(transport::span_exporter(config, env, &delivery)?, Arc::clone(&delivery))).build();
             processor.set_resource(&resource);
             spans = Some(Spans { processor, sampling: Sampling::from_env(env) });
-            let exporter = Counted::new(transport::span_exporter(config, env)?, Arc::new(Delivery::default()));
+            // Counted apart: the agent's own spans are no measurements.
+            let apart = Arc::new(Delivery::default());
+            let exporter = Counted::new(transport::span_exporter(config, env, &apart)?, Arc::clone(&apart));
             own = Some(SdkTracerProvider::builder().with_resource(resource).with_batch_exporter(exporter).build());
         }
         drop(guard);

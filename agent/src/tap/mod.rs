@@ -3,8 +3,8 @@
 //! A tap owns its thread: [`Tap::run`] blocks, reads its source, stamps what it reads and hands it to the [`Sink`] in place,
 //! without a copy or a queue in between. The sink's [`Verdict`] is the only message backwards.
 
-use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use tokengauge_core::stream::{StreamEvent, TapKind, Timestamp, Verdict};
 

@@ -30,8 +30,8 @@ pub mod plan;
 pub mod selftest;
 mod sys;
 
-pub use attach::Outcome;
 use attach::Attachments;
+pub use attach::Outcome;
 use conns::{Conns, Todo};
 use discover::Processes;
 use elf::Image;
@@ -211,7 +211,7 @@ impl Running {
             counters,
             kernel,
             ring,
-            attachments: Attachments::default(),
+            attachments: Attachments::new(LIBRARIES),
             processes: Processes::default(),
             only,
             conns: Conns::new(unix_offset),
@@ -278,10 +278,14 @@ impl Running {
         self.scans = self.scans.wrapping_add(1);
         let functions = if self.options.plain_symbols { Functions::Symbols } else { Functions::Planned };
         for candidate in found.new {
-            let shown = candidate.shown.clone();
+            let (shown, id, pid) = (candidate.shown.clone(), candidate.id, candidate.pid);
             match self.attachments.add(&mut self.kernel, candidate, functions) {
                 (Outcome::NotTls, _) => {}
                 (Outcome::Attached, _) => tracing::info!(file = shown, "attached"),
+                // It left before it could be looked at: the next process with this file is asked again.
+                (Outcome::Refused | Outcome::Unreadable, _) if pid.is_some_and(|pid| discover::start_time(pid).is_none()) => {
+                    self.processes.forget(id);
+                }
                 (outcome, why) => tracing::warn!(file = shown, outcome = outcome.as_str(), why, "not attached"),
             }
         }
@@ -355,7 +359,7 @@ impl Running {
     }
 
     fn finish(&mut self, sink: &mut dyn Sink) {
-        self.attachments = Attachments::default(); // detaches, so that the ring gets no more
+        self.attachments.detach_all(); // so that the ring gets no more
         self.drain(usize::MAX, sink);
         let kernel = &self.kernel;
         self.conns.finish(sys::monotonic(), |key| kernel.conn(key), sink);
@@ -367,6 +371,7 @@ impl Running {
 fn know(pid: u32, options: &TlsOptions) -> Known {
     let started = discover::start_time(pid);
     let command = discover::command(pid).unwrap_or_default();
-    let watched = options.include.as_ref().is_none_or(|r| r.is_match(&command)) && options.exclude.as_ref().is_none_or(|r| !r.is_match(&command));
+    let watched =
+        options.include.as_ref().is_none_or(|r| r.is_match(&command)) && options.exclude.as_ref().is_none_or(|r| !r.is_match(&command));
     Known { process: Process { pid, command: command.into() }, started, watched }
 }

@@ -17,6 +17,8 @@ pub mod kind {
     pub const FREE: u8 = 4;
     /// The self-test's trigger was hit.
     pub const SELF_TEST: u8 = 5;
+    /// A read found the end of the other side's bytes.
+    pub const PEER_END: u8 = 6;
 }
 
 /// What was read in, seen from the process: the value of [`Header::dir`] and an index of [`Conn::offset`].
@@ -37,6 +39,12 @@ pub mod flag {
     pub const IDENTIFIED: u16 = 4;
     /// The bytes counted by [`Header::skipped`] could not be read (without it: they were more than one call may copy).
     pub const UNREADABLE: u16 = 8;
+    /// The last write failed: when the connection ends now, the other side was gone (or would not read any more).
+    pub const WRITE_FAILED: u16 = 16;
+    /// `SSL_set_quiet_shutdown` was called: the process lets go without a goodbye.
+    pub const QUIET: u16 = 32;
+    /// A read found the end of the other side's bytes, and that was reported (in [`Conn`] only).
+    pub const PEER_ENDED: u16 = 64;
 }
 
 /// The longest piece that one record carries.
@@ -163,10 +171,13 @@ pub struct Call {
     pub cookie: u64,
     /// Generation of the connection.
     pub generation: u64,
-    /// Calls seen inside this one.
-    pub nested: u32,
+    /// How many calls of this thread it runs inside of (a callback of one connection's read writes on it or on another one).
+    pub depth: u32,
     /// Not zero while the connection's socket is unknown.
-    pub wants_socket: u32,
+    pub wants_socket: u16,
+    /// Not zero until the call returns. The entry stays for the thread's next call: taking it out and putting one in costs more
+    /// than all the rest.
+    pub running: u16,
 }
 
 /// The agent's settings, the one element of an array map.
@@ -237,7 +248,7 @@ pub struct Counters {
     pub too_long_bytes: u64,
     /// Calls not seen because the connection table was full.
     pub conns_full: u64,
-    /// Calls not seen because the table of running calls was full.
+    /// Calls not seen because the table of running calls was full, or because they lay too deep in each other.
     pub calls_full: u64,
     /// Calls whose result made no sense: the place is wrong.
     pub senseless: u64,
@@ -249,9 +260,32 @@ impl Counters {
 
     /// The fields in order of declaration, read from a per-CPU value.
     pub fn from_fields(f: [u64; Self::FIELDS]) -> Self {
-        let [records, bytes, ring_full, ring_full_bytes, unreadable, unreadable_bytes, too_long, too_long_bytes, conns_full, calls_full, senseless] =
-            f;
-        Self { records, bytes, ring_full, ring_full_bytes, unreadable, unreadable_bytes, too_long, too_long_bytes, conns_full, calls_full, senseless }
+        let [
+            records,
+            bytes,
+            ring_full,
+            ring_full_bytes,
+            unreadable,
+            unreadable_bytes,
+            too_long,
+            too_long_bytes,
+            conns_full,
+            calls_full,
+            senseless,
+        ] = f;
+        Self {
+            records,
+            bytes,
+            ring_full,
+            ring_full_bytes,
+            unreadable,
+            unreadable_bytes,
+            too_long,
+            too_long_bytes,
+            conns_full,
+            calls_full,
+            senseless,
+        }
     }
 }
 
@@ -269,6 +303,9 @@ pub mod cookie {
         At5th = 2,
     }
 
+    /// The place is a function that returns 1 or 0 only (`SSL_read_ex` itself): its 0 does not tell an end from "try again".
+    pub const BOOLEAN: u64 = 1 << 16;
+
     /// Builds a cookie.
     pub const fn new(site: u32, dir: u8, count: Count) -> u64 {
         (site as u64) << 32 | (count as u64) << 8 | dir as u64
@@ -285,6 +322,19 @@ pub mod cookie {
     pub const fn count(cookie: u64) -> u8 {
         (cookie >> 8) as u8
     }
+}
+
+/// How deep calls of one thread may lie in each other.
+pub const MAX_DEPTH: u32 = 4;
+
+/// Key of the table of calls that wait for a call inside them to return.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OuterKey {
+    /// The thread, as `bpf_get_current_pid_tgid` gives it.
+    pub thread: u64,
+    /// [`Call::depth`] of the waiting call.
+    pub depth: u64,
 }
 
 /// How many places there may be at once.

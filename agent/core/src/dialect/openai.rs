@@ -327,10 +327,7 @@ impl Reader for ChatReader {
         if let (Some((text, choice, kind)), 1) = (only, out.len() - before) {
             self.shape.learn(frame, text, choice, kind);
         }
-        // Ids and models are no mark of this API, and only told once.
-        let told = out[before..].iter().any(|e| !matches!(e, LlmEvent::Started { .. }));
-        let known = chunk.choices.is_some() || chunk.usage.is_some() || chunk.error.is || told || chunk.object.text().is_some();
-        if known { FrameKind::Event } else { FrameKind::Unknown }
+        if chunk.known() || frame.name == b"error" { FrameKind::Event } else { FrameKind::Unknown }
     }
 
     fn answer(&mut self, body: &[u8], out: &mut Vec<LlmEvent>) -> FrameKind {

@@ -285,6 +285,8 @@ impl Session {
                 }
                 self.all_over(if by_client { Over::ClientClosed } else { Over::ServerClosed }, out);
             }
+            // A server that lets go without a goodbye has lost its client; a client that does so aborts.
+            End::Abandoned => self.all_over(Over::ClientClosed, out),
             End::Idle => self.all_over(Over::Timeout, out),
             End::Evicted => self.all_over(Over::Evicted, out),
             End::InputEnded => self.all_over(if self.client_finished { Over::ClientClosed } else { Over::InputEnded }, out),

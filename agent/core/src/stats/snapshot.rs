@@ -102,6 +102,8 @@ pub enum Area {
     Capture,
     /// Records that a tap's kernel side could not deliver, by reason.
     Drop,
+    /// Bytes in them, where their number is known, by reason.
+    DropBytes,
     /// Capture gaps by reason.
     Gap,
     /// Surprises of the wire.
@@ -118,6 +120,7 @@ impl Area {
         match self {
             Self::Capture => "capture",
             Self::Drop => "drop",
+            Self::DropBytes => "drop_bytes",
             Self::Gap => "gap",
             Self::Anomaly => "anomaly",
             Self::Attach => "attach",

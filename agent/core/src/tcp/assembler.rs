@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use crate::stream::{ConnId, End, StreamEvent, Timestamp, Verdict};
 
-use super::conn::{Conn, Env, Key};
+use super::conn::{Conn, Env};
 use super::counters::Counters;
+use super::key::Key;
 use super::packet::{ACK, FIN, RST, SYN, Segment, Skip};
 use super::reorder::{Pending, ahead};
 use super::table::Table;
@@ -289,7 +290,9 @@ impl Assembler {
             half.known || conn.closed || quiet > LATE_SYN
         };
         if !fresh {
-            self.counters.strays += 1;
+            // the acknowledgement of the last FIN comes after the end of every connection
+            let said = segment.flags & (SYN | FIN | RST) != 0 || !segment.payload.is_empty() || segment.missing > 0;
+            self.counters.strays += u64::from(said);
             return false;
         }
         if carried {
@@ -424,7 +427,6 @@ impl Assembler {
 const fn id(slot: u32, generation: u32) -> ConnId {
     ConnId((generation as u64) << 32 | slot as u64)
 }
-
 
 #[cfg(test)]
 mod tests;

@@ -20,7 +20,8 @@ use crate::stream::{ConnId, ConnInfo, Direction, End, Endpoints, GapReason, Side
 
 use super::assembler::Limits;
 use super::counters::Counters;
-use super::packet::{Endpoint, Segment};
+use super::key::Key;
+use super::packet::Segment;
 use super::reorder::{Pending, Proof, ahead};
 
 /// The largest window TCP can announce (RFC 7323 section 2.3): nothing further ahead belongs to the connection.
@@ -106,42 +107,6 @@ pub(super) struct Conn {
     pub(super) listed: bool,
 }
 
-/// The two ends in canonical order, so that both directions have one key.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(super) struct Key {
-    low: u128,
-    high: u128,
-    /// Of the low end in the upper 16 bits.
-    ports: u32,
-}
-
-impl Key {
-    /// The key, and whether the source is the high end.
-    #[inline]
-    pub(super) fn of(segment: &Segment<'_>) -> (Self, bool) {
-        let (a, b) = (segment.source, segment.destination);
-        let flipped = (a.ip, a.port) > (b.ip, b.port);
-        let (low, high) = if flipped { (b, a) } else { (a, b) };
-        (Self { low: low.ip, high: high.ip, ports: u32::from(low.port) << 16 | u32::from(high.port) }, flipped)
-    }
-
-    /// Multiply and fold, as wyhash does. The seed keeps strangers from choosing colliding addresses.
-    #[inline]
-    pub(super) fn hash(&self, seed: u64) -> u64 {
-        let fold = |a: u64, b: u64| {
-            let product = u128::from(a) * u128::from(b);
-            product as u64 ^ (product >> 64) as u64
-        };
-        let low = fold(self.low as u64 ^ seed, (self.low >> 64) as u64 ^ 0xa076_1d64_78bd_642f ^ u64::from(self.ports));
-        let high = fold(self.high as u64 ^ seed.rotate_left(32), (self.high >> 64) as u64 ^ 0xe703_7ed1_a0b4_28db);
-        fold(low ^ 0x8ebc_6af0_9c88_c6e3, high ^ seed)
-    }
-
-    fn ends(&self) -> [Endpoint; 2] {
-        [Endpoint { ip: self.low, port: (self.ports >> 16) as u16 }, Endpoint { ip: self.high, port: self.ports as u16 }]
-    }
-}
-
 impl Conn {
     #[inline]
     pub(super) fn direction(&self, source_is_high: bool) -> Direction {
@@ -196,13 +161,7 @@ impl Conn {
         }
     }
 
-    fn gap<F: FnMut(StreamEvent<'_>) -> Verdict>(
-        dir: Direction,
-        at: Timestamp,
-        len: Option<u64>,
-        reason: GapReason,
-        env: &mut Env<'_, F>,
-    ) {
+    fn gap<F: FnMut(StreamEvent<'_>) -> Verdict>(dir: Direction, at: Timestamp, len: Option<u64>, reason: GapReason, env: &mut Env<'_, F>) {
         if env.muted {
             return;
         }
@@ -293,9 +252,7 @@ impl Conn {
         let pending = Self::pending(half, env);
         let mut seen = false;
         let cut_at = segment.seq.wrapping_add(segment.payload.len() as u32);
-        for (seq, len, bytes) in
-            [(segment.seq, segment.payload.len() as u32, segment.payload), (cut_at, segment.missing, &[][..])]
-        {
+        for (seq, len, bytes) in [(segment.seq, segment.payload.len() as u32, segment.payload), (cut_at, segment.missing, &[][..])] {
             let (cost, covered) = pending.insert(next, seq, len, bytes, at);
             *env.buffered += cost;
             seen |= covered;
@@ -339,13 +296,7 @@ impl Conn {
     }
 
     /// Gives up the first hole of a direction, or with `proven` as much of it as was acknowledged, and hands on what waited behind.
-    fn release<F: FnMut(StreamEvent<'_>) -> Verdict>(
-        &mut self,
-        dir: Direction,
-        proven: bool,
-        reason: GapReason,
-        env: &mut Env<'_, F>,
-    ) {
+    fn release<F: FnMut(StreamEvent<'_>) -> Verdict>(&mut self, dir: Direction, proven: bool, reason: GapReason, env: &mut Env<'_, F>) {
         let half = &mut self.halves[dir.index()];
         let Some(pending) = &mut half.pending else { return };
         let proof = pending.proof;
@@ -478,13 +429,7 @@ impl Conn {
     }
 
     /// The sender in `dir` aborted the connection after `seq`.
-    pub(super) fn reset<F: FnMut(StreamEvent<'_>) -> Verdict>(
-        &mut self,
-        dir: Direction,
-        seq: u32,
-        at: Timestamp,
-        env: &mut Env<'_, F>,
-    ) {
+    pub(super) fn reset<F: FnMut(StreamEvent<'_>) -> Verdict>(&mut self, dir: Direction, seq: u32, at: Timestamp, env: &mut Env<'_, F>) {
         self.release_all(dir, env);
         let half = &mut self.halves[dir.index()];
         let unseen = ahead(seq, half.next);

@@ -85,10 +85,7 @@ impl Counters {
             ("muted", self.muted),
             ("gap_bytes", self.gap_bytes),
         ];
-        plain
-            .into_iter()
-            .chain(GAP_NAMES.into_iter().zip(self.gaps))
-            .chain(SKIP_NAMES.into_iter().zip(self.skipped))
+        plain.into_iter().chain(GAP_NAMES.into_iter().zip(self.gaps)).chain(SKIP_NAMES.into_iter().zip(self.skipped))
     }
 
     /// Adds the counts of another capture, for totals over several files.

@@ -13,6 +13,7 @@ pub mod assembler;
 pub mod build;
 mod conn;
 pub mod counters;
+mod key;
 pub mod packet;
 mod reorder;
 mod table;

@@ -282,6 +282,7 @@ fn observe(meter: &Meter, shared: &Arc<Mutex<Shared>>, delivery: &Arc<Delivery>)
     };
     by_name(metric::CAPTURE_GAPS, Area::Gap, attr::REASON, &[]);
     by_name(metric::CAPTURE_DROPS, Area::Drop, attr::REASON, &[]);
+    by_name(metric::CAPTURE_DROPPED_BYTES, Area::DropBytes, attr::REASON, &[]);
     by_name(metric::CAPTURE_ATTACHES, Area::Attach, attr::RESULT, &[]);
     by_name(metric::CAPTURE_OTHER, Area::Capture, attr::COUNTER, &["packets", "records"]);
     by_name(metric::ANOMALIES, Area::Anomaly, attr::ANOMALY, &[]);

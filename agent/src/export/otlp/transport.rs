@@ -5,13 +5,15 @@
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use opentelemetry_http::{Bytes, HttpClient, HttpError};
 use opentelemetry_otlp::tonic_types::metadata::MetadataMap;
 use opentelemetry_otlp::tonic_types::transport::{Certificate, ClientTlsConfig, Identity};
-use opentelemetry_otlp::{MetricExporter, SpanExporter, WithExportConfig, WithHttpConfig, WithTonicConfig};
+use opentelemetry_otlp::{MetricExporter, RetryPolicy, SpanExporter, WithExportConfig, WithHttpConfig, WithTonicConfig};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::metrics::Temporality;
@@ -107,8 +109,8 @@ fn protocol_said(config: &Config, signal: Signal, env: Env<'_>) -> Option<Protoc
     match variable(signal, "PROTOCOL", env).as_deref() {
         Some("grpc") => Some(Protocol::Grpc),
         // http/json differs in nothing but the encoding, and every receiver of one takes the other.
-        Some(_) => Some(Protocol::HttpProtobuf),
-        None => config.protocol,
+        Some("http/protobuf" | "http/json") => Some(Protocol::HttpProtobuf),
+        Some(_) | None => config.protocol,
     }
 }
 
@@ -121,6 +123,21 @@ pub fn protocol(config: &Config, signal: Signal, env: Env<'_>) -> Protocol {
         let authority = authority.split('/').next().unwrap_or_default();
         if authority.ends_with(":4317") { Protocol::Grpc } else { Protocol::HttpProtobuf }
     })
+}
+
+/// Values of the environment that nobody understands and that are therefore ignored, as the specification wants.
+pub fn ignored(env: Env<'_>) -> Vec<String> {
+    let known: [(&str, &[&str]); 2] = [("PROTOCOL", &["grpc", "http/protobuf", "http/json"]), ("COMPRESSION", &["gzip", "none"])];
+    let names = |what: &str| [format!("OTEL_EXPORTER_OTLP_{what}"), Signal::Metrics.variable(what), Signal::Traces.variable(what)];
+    let of = |(what, values): (&str, &'static [&'static str])| {
+        let bad = |name: String| Some((env(&name).filter(|v| !values.contains(&v.as_str()))?, name));
+        names(what)
+            .into_iter()
+            .filter_map(bad)
+            .map(|(v, name)| format!("{name}: `{v}` is none of {}", values.join(", ")))
+            .collect::<Vec<_>>()
+    };
+    known.into_iter().flat_map(of).collect()
 }
 
 /// The certificates of a connection.
@@ -197,7 +214,7 @@ fn timeout(config: &Config, signal: Signal, env: Env<'_>) -> Duration {
 
 /// What is the same for both signals and for both transports.
 macro_rules! build {
-    ($exporter:ty, $signal:expr, $config:expr, $env:expr) => {{
+    ($exporter:ty, $signal:expr, $config:expr, $env:expr, $delivery:expr) => {{
         let (config, signal, env) = ($config, $signal, $env);
         let (address, whole) = endpoint(config, signal, env);
         let (pem, timeout) = (Pem::load(config, signal, env)?, timeout(config, signal, env));
@@ -206,6 +223,7 @@ macro_rules! build {
             Protocol::Grpc => {
                 let mut builder =
                     <$exporter>::builder().with_tonic().with_endpoint(&address).with_timeout(timeout).with_metadata(metadata(config)?);
+                builder = builder.with_retry_policy(retries(signal));
                 if address.starts_with("https://") {
                     builder = builder.with_tls_config(pem.tonic());
                 }
@@ -221,7 +239,8 @@ macro_rules! build {
                     .with_protocol(opentelemetry_otlp::Protocol::HttpBinary)
                     .with_endpoint(&address)
                     .with_timeout(timeout)
-                    .with_http_client(pem.reqwest(timeout)?)
+                    .with_http_client(Explaining { client: pem.reqwest(timeout)?, delivery: Arc::clone($delivery) })
+                    .with_retry_policy(retries(signal))
                     .with_headers(config.headers.clone().into_iter().collect::<HashMap<_, _>>());
                 if gzip {
                     builder = builder.with_compression(opentelemetry_otlp::Compression::Gzip);
@@ -237,16 +256,16 @@ macro_rules! build {
 ///
 /// # Errors
 /// When a setting is wrong.
-pub fn metric_exporter(config: &Config, env: Env<'_>) -> Result<MetricExporter, ExportError> {
-    build!(MetricExporter, Signal::Metrics, config, env)
+pub fn metric_exporter(config: &Config, env: Env<'_>, delivery: &Arc<Delivery>) -> Result<MetricExporter, ExportError> {
+    build!(MetricExporter, Signal::Metrics, config, env, delivery)
 }
 
 /// The client for spans.
 ///
 /// # Errors
 /// When a setting is wrong.
-pub fn span_exporter(config: &Config, env: Env<'_>) -> Result<SpanExporter, ExportError> {
-    build!(SpanExporter, Signal::Traces, config, env)
+pub fn span_exporter(config: &Config, env: Env<'_>, delivery: &Arc<Delivery>) -> Result<SpanExporter, ExportError> {
+    build!(SpanExporter, Signal::Traces, config, env, delivery)
 }
 
 fn metadata(config: &Config) -> Result<MetadataMap, ExportError> {
@@ -259,6 +278,40 @@ fn metadata(config: &Config) -> Result<MetadataMap, ExportError> {
     Ok(MetadataMap::from_headers(headers))
 }
 
+/// A batch of spans is lost when its retries are: they last over the restart of a collector, about 15 s. Metrics are cumulative
+/// and come again with the next interval.
+fn retries(signal: Signal) -> RetryPolicy {
+    let policy = RetryPolicy::recommended();
+    match signal {
+        Signal::Metrics => policy,
+        Signal::Traces => policy.with_max_retries(5).with_initial_delay(Duration::from_millis(500)).with_max_delay(Duration::from_secs(8)),
+    }
+}
+
+/// The HTTP client. `opentelemetry-otlp` says of whatever goes wrong that it is a network error; this keeps the cause.
+#[derive(Debug)]
+struct Explaining {
+    client: reqwest::blocking::Client,
+    delivery: Arc<Delivery>,
+}
+
+type Answer = Result<http::Response<Bytes>, HttpError>;
+
+impl HttpClient for Explaining {
+    fn send_bytes<'a, 'b>(&'a self, request: http::Request<Bytes>) -> Pin<Box<dyn Future<Output = Answer> + Send + 'b>>
+    where
+        'a: 'b,
+        Self: 'b,
+    {
+        Box::pin(async move {
+            let answer = self.client.send_bytes(request).await;
+            let cause = answer.as_ref().err().map(|error| chain(error.as_ref()));
+            *self.delivery.cause.lock().unwrap_or_else(PoisonError::into_inner) = cause;
+            answer
+        })
+    }
+}
+
 /// What became of what was exported.
 #[derive(Default, Debug)]
 pub struct Delivery {
@@ -269,6 +322,8 @@ pub struct Delivery {
     failed_metrics: AtomicU64,
     last_metrics_failed: AtomicU64,
     error: Mutex<Option<String>>,
+    /// Why the last HTTP request failed.
+    cause: Mutex<Option<String>>,
 }
 
 /// Spans that may wait for delivery; the SDK's own queue is as long and drops without saying so.
@@ -310,11 +365,13 @@ impl Delivery {
         let last = self.error.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let waiting = self.waiting.load(Ordering::Acquire).max(0);
         let why = last.unwrap_or_else(|| "the receiver did not answer in time".to_owned());
-        ExportError::Undelivered { what: format!("not everything was delivered at {when} ({waiting} spans were waiting): {why}") }
+        let failed = self.failed_spans.load(Ordering::Relaxed);
+        ExportError::Undelivered { what: format!("at {when} {waiting} spans were waiting and {failed} had failed: {why}") }
     }
 
     fn failed(&self, signal: &str, error: &dyn std::fmt::Display) {
-        let text = error.to_string();
+        let cause = self.cause.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let text = cause.unwrap_or_else(|| error.to_string());
         let mut last = self.error.lock().unwrap_or_else(PoisonError::into_inner);
         // The same trouble is said once, until it changes.
         if last.as_deref() != Some(text.as_str()) {
@@ -415,6 +472,13 @@ mod tests {
     }
 
     #[test]
+    fn values_that_nobody_understands_are_named() {
+        let table = [("OTEL_EXPORTER_OTLP_PROTOCOL", "thrift"), ("OTEL_EXPORTER_OTLP_TRACES_COMPRESSION", "gzip")];
+        let env = |name: &str| table.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
+        assert_eq!(ignored(&env), ["OTEL_EXPORTER_OTLP_PROTOCOL: `thrift` is none of grpc, http/protobuf, http/json"]);
+    }
+
+    #[test]
     fn a_full_queue_is_counted() {
         let delivery = Delivery::default();
         let mut submitted = 0;
@@ -426,7 +490,7 @@ mod tests {
     #[test]
     fn a_missing_certificate_is_named() {
         let config = Config { certificate: Some("/nonexistent/ca.pem".into()), ..Config::default() };
-        let error = span_exporter(&config, &|_| None).unwrap_err();
+        let error = span_exporter(&config, &|_| None, &Arc::default()).unwrap_err();
         assert!(error.to_string().starts_with("/nonexistent/ca.pem: "), "{error}");
     }
 }

@@ -17,8 +17,8 @@ use crate::tap::{Sink, StopFlag, Tap, TapError};
 use super::format::{Bad, Format, Step};
 use super::{Driver, PcapStats};
 
-/// Large enough that system calls don't matter, small enough to stay in a core's cache.
-const BUFFER: usize = 1 << 20;
+/// Large enough that system calls do not matter, small enough to stay in a core's cache: 1 MiB costs a fifth more CPU time.
+const BUFFER: usize = 1 << 18;
 
 /// Reads one capture file.
 pub struct FileTap {
@@ -126,7 +126,9 @@ impl FileTap {
                     (0, 0, _) => Err(self.bad(0, Bad("the file is empty".into()))),
                     (_, 0, 0) => Ok(()),
                     (_, 0, _) => Err(self.bad(offset, Bad(format!("the file is cut short: {skip} more bytes belong to its last block")))),
-                    _ => Err(self.bad(offset, Bad(format!("the file is cut short: {left} bytes are left of a record of at least {needed}")))),
+                    _ => {
+                        Err(self.bad(offset, Bad(format!("the file is cut short: {left} bytes are left of a record of at least {needed}"))))
+                    }
                 };
             }
             if needed > buffer.len() {
@@ -153,7 +155,7 @@ mod tests {
     use super::*;
 
     /// What came out of a capture.
-    #[derive(Default, PartialEq, Eq, Debug)]
+    #[derive(Default, PartialEq, Eq)]
     struct Got {
         data: [Vec<u8>; 2],
         instants: Vec<Timestamp>,
@@ -161,6 +163,13 @@ mod tests {
         opens: u64,
         closes: u64,
         ticks: u64,
+    }
+
+    impl std::fmt::Debug for Got {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            let Self { data: [a, b], instants, gaps, opens, closes, ticks } = self;
+            write!(f, "{} and {} bytes, {gaps} gaps, {opens} opens, {closes} closes, {ticks} ticks, {instants:?}", a.len(), b.len())
+        }
     }
 
     impl Sink for Got {
@@ -246,7 +255,8 @@ mod tests {
                 (0, nanos / 1000, packet.frame(LinkType::Ethernet))
             } else {
                 // rounded up, so that the microsecond survives
-                let ticks = ((u128::from(nanos + 1_000_000_000_000) << 30).div_ceil(1_000_000_000)) as u64;
+                let nanos = u128::from(nanos / 1000 * 1000 + 1_000_000_000_000);
+                let ticks = (nanos << 30).div_ceil(1_000_000_000) as u64;
                 (2, ticks, packet.ip())
             };
             let length = word(frame.len() as u32);
@@ -326,7 +336,10 @@ mod tests {
         );
         good[24 + 8..24 + 12].copy_from_slice(&u32::MAX.to_le_bytes());
         check_bad(&good, "x.pcap: a packet of 4294967295 bytes is not believable (at byte 24)");
-        check_bad(&[&pcap(true, false, 0)[..24], &[]].concat()[..20], "x.pcap: the file is cut short: 20 bytes are left of a record of at least 24 (at byte 0)");
+        check_bad(
+            &[&pcap(true, false, 0)[..24], &[]].concat()[..20],
+            "x.pcap: the file is cut short: 20 bytes are left of a record of at least 24 (at byte 0)",
+        );
         let mut ng = section(false, &packets());
         let place = 28;
         ng[place + 16] ^= 1;

@@ -10,7 +10,9 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use rustc_hash::FxHashMap;
-use tokengauge_core::stream::{ConnId, ConnInfo, Direction, End, Endpoints, GapReason, Process, Side, StreamEvent, TapKind, Timestamp, Verdict};
+use tokengauge_core::stream::{
+    ConnId, ConnInfo, Direction, End, Endpoints, GapReason, Process, Side, StreamEvent, TapKind, Timestamp, Verdict,
+};
 use tokengauge_ebpf_common::{Conn, ConnKey, Header, dir, flag, kind};
 
 use crate::tap::Sink;
@@ -25,7 +27,10 @@ struct State {
     endpoints: Option<Endpoints>,
     opened: bool,
     muted: bool,
-    finished: bool,
+    /// Which directions have ended.
+    finished: [bool; 2],
+    /// It was shut down without a goodbye.
+    quiet: bool,
     /// Kernel time of its last record.
     last: u64,
 }
@@ -106,17 +111,19 @@ impl Conns {
                 }
             }
             kind::DATA => verdict = self.data(key, at, header, payload, process, sink),
-            kind::SHUTDOWN => {
-                if let Some(state) = self.table.get_mut(&key)
-                    && state.opened
-                    && !state.finished
-                {
-                    state.finished = true;
-                    let close = StreamEvent::Close { conn: state.id, at, end: End::Finished(Direction::Forward) };
-                    verdict = sink.event(close);
+            kind::PEER_END => verdict = self.finished(key, at, Direction::Reverse, sink),
+            kind::SHUTDOWN if header.flags & (flag::QUIET | flag::WRITE_FAILED) != 0 => {
+                // No goodbye was said: `FREE` will tell.
+                if let Some(state) = self.table.get_mut(&key) {
+                    state.quiet = true;
                 }
             }
-            kind::FREE => self.close(key, at, End::Released, Some([header.offset, header.skipped]), sink),
+            kind::SHUTDOWN => verdict = self.finished(key, at, Direction::Forward, sink),
+            kind::FREE => {
+                let quiet = header.flags & (flag::QUIET | flag::WRITE_FAILED) != 0 || self.table.get(&key).is_some_and(|s| s.quiet);
+                let end = if quiet { End::Abandoned } else { End::Released };
+                self.close(key, at, end, Some([header.offset, header.skipped]), sink);
+            }
             _ => {}
         }
         match self.table.get_mut(&key) {
@@ -129,6 +136,15 @@ impl Conns {
         }
     }
 
+    /// One side has no more to send; said once for each.
+    fn finished(&mut self, key: ConnKey, at: Timestamp, dir: Direction, sink: &mut dyn Sink) -> Verdict {
+        let Some(state) = self.table.get_mut(&key).filter(|s| s.opened) else { return Verdict::Watch };
+        if std::mem::replace(&mut state.finished[dir.index()], true) {
+            return Verdict::Watch;
+        }
+        sink.event(StreamEvent::Close { conn: state.id, at, end: End::Finished(dir) })
+    }
+
     fn start(&mut self, key: ConnKey, header: &Header) {
         self.last_id += 1;
         let state = State {
@@ -138,7 +154,8 @@ impl Conns {
             endpoints: None,
             opened: false,
             muted: false,
-            finished: false,
+            finished: [false; 2],
+            quiet: false,
             last: header.at,
         };
         self.table.insert(key, state);
@@ -206,8 +223,7 @@ impl Conns {
             let missing = offsets.map_or(0, |o| o[usize::from(which)].saturating_sub(seen));
             if missing > 0 && !state.muted {
                 self.gaps += 1;
-                let gap =
-                    StreamEvent::Gap { conn: state.id, dir: direction(which), at, len: Some(missing), reason: GapReason::RingFull };
+                let gap = StreamEvent::Gap { conn: state.id, dir: direction(which), at, len: Some(missing), reason: GapReason::RingFull };
                 let _ = sink.event(gap);
             }
         }

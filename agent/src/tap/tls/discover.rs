@@ -80,7 +80,7 @@ struct Seen {
 pub struct Processes {
     seen: FxHashMap<u32, Seen>,
     /// What `maps` calls a file, to what it is: saves a `stat` for each line.
-    known: FxHashMap<(String, u64), Option<FileId>>,
+    known: FxHashMap<(String, u64), FileId>,
     scans: u32,
 }
 
@@ -160,7 +160,7 @@ impl Processes {
 
     /// Forgets what was said about a file, so that it is found anew when it is mapped again.
     pub fn forget(&mut self, id: FileId) {
-        self.known.retain(|_, known| *known != Some(id));
+        self.known.retain(|_, known| *known != id);
     }
 }
 
@@ -185,7 +185,7 @@ pub(super) fn command(pid: u32) -> Option<String> {
 fn files(
     pid: u32,
     is_named: &impl Fn(&str) -> bool,
-    known: &mut FxHashMap<(String, u64), Option<FileId>>,
+    known: &mut FxHashMap<(String, u64), FileId>,
     new: &mut Vec<Candidate>,
 ) -> BTreeSet<FileId> {
     let Ok(maps) = fs::read_to_string(format!("/proc/{pid}/maps")) else { return BTreeSet::new() };
@@ -202,14 +202,17 @@ fn files(
         let id = match known.get(&key) {
             Some(known) => *known,
             None => {
-                let candidate = candidate(pid, &mapping, clean);
-                known.insert(key, candidate.as_ref().map(|c| c.id));
-                let id = candidate.as_ref().map(|c| c.id);
-                new.extend(candidate.filter(|c| !new.iter().any(|n| n.id == c.id)));
+                // Not known when the process is gone by now: the next one that maps the file is asked again.
+                let Some(candidate) = candidate(pid, &mapping, clean) else { continue };
+                let id = candidate.id;
+                known.insert(key, id);
+                if !new.iter().any(|n| n.id == id) {
+                    new.push(candidate);
+                }
                 id
             }
         };
-        files.extend(id);
+        files.insert(id);
     }
     files
 }
@@ -240,10 +243,7 @@ mod tests {
                     7f40-7f50 r-xp 00000000 00:00 0 \n\
                     broken";
         let found: Vec<_> = mappings(maps).collect();
-        assert_eq!(
-            found,
-            [Mapping { range: "7f00-7f10", device: "fe:00", inode: 1234, path: "/usr/lib/a b/libssl.so.3 (deleted)" }]
-        );
+        assert_eq!(found, [Mapping { range: "7f00-7f10", device: "fe:00", inode: 1234, path: "/usr/lib/a b/libssl.so.3 (deleted)" }]);
     }
 
     #[test]

@@ -43,6 +43,8 @@ pub enum Role {
     Free,
     /// `SSL_shutdown` begins.
     Shutdown,
+    /// `SSL_set_quiet_shutdown` begins.
+    Quiet,
     /// Reports that it was hit.
     SelfTest,
     /// Does nothing: the yardstick of the benchmark.
@@ -52,8 +54,8 @@ pub enum Role {
 }
 
 impl Role {
-    const ALL: [Self; 8] =
-        [Self::Enter, Self::Leave, Self::New, Self::Free, Self::Shutdown, Self::SelfTest, Self::EmptyEnter, Self::EmptyLeave];
+    const ALL: [Self; 9] =
+        [Self::Enter, Self::Leave, Self::New, Self::Free, Self::Shutdown, Self::Quiet, Self::SelfTest, Self::EmptyEnter, Self::EmptyLeave];
 
     const fn program(self) -> &'static str {
         match self {
@@ -62,6 +64,7 @@ impl Role {
             Self::New => "ssl_new",
             Self::Free => "ssl_free",
             Self::Shutdown => "ssl_shutdown",
+            Self::Quiet => "ssl_quiet",
             Self::SelfTest => "self_test",
             Self::EmptyEnter => "empty_enter",
             Self::EmptyLeave => "empty_leave",
@@ -134,8 +137,10 @@ impl Kernel {
     /// # Errors
     /// When the kernel refuses: no capability, no BPF, a program it cannot verify.
     pub fn load(options: &LoadOptions) -> Result<(Self, RingBuf<MapData>), TapError> {
-        let mut ebpf =
-            EbpfLoader::new().map_max_entries("RECORDS", options.ring_bytes).load(OBJECT).map_err(|e| refused("loading the tables")(&chain(&e)))?;
+        let mut ebpf = EbpfLoader::new()
+            .map_max_entries("RECORDS", options.ring_bytes)
+            .load(OBJECT)
+            .map_err(|e| refused("loading the tables")(&chain(&e)))?;
         let (multi, mechanism) = match options.mechanism {
             Some(Mechanism::PerfUprobe) => (Vec::new(), Mechanism::PerfUprobe),
             wanted => match load_multi(&ebpf) {
@@ -318,4 +323,27 @@ fn chain(error: &dyn std::error::Error) -> String {
         cause = inner.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_committed_object_comes_from_these_sources() {
+        let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../ebpf");
+        let output = std::process::Command::new("sh").arg(format!("{root}/build.sh")).arg("--hash").output().expect("sh");
+        let built_from = std::fs::read_to_string(format!("{root}/tokengauge.bpf.o.sources")).expect("hash file");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), built_from, "ebpf/tokengauge.bpf.o is stale: run `make ebpf`");
+    }
+
+    #[test]
+    fn the_object_has_every_program_and_no_data_section() {
+        let object = aya_obj::Object::parse(OBJECT).expect("object");
+        for role in Role::ALL {
+            assert!(object.programs.contains_key(role.program()), "{role:?}");
+        }
+        // Data sections would become tables that `load_multi` does not know.
+        assert!(object.maps.keys().all(|name| !name.starts_with('.')), "{:?}", object.maps.keys());
+    }
 }

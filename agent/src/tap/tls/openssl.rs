@@ -20,7 +20,16 @@ pub(super) struct OpenSsl;
 
 const REQUIRED: &[&str] = &["SSL_read", "SSL_write", "SSL_free"];
 const INTERESTING: &[&str] = &[
-    "SSL_read", "SSL_read_ex", "SSL_write", "SSL_write_ex", "SSL_peek", "SSL_peek_ex", "SSL_free", "SSL_shutdown", "SSL_new",
+    "SSL_read",
+    "SSL_read_ex",
+    "SSL_write",
+    "SSL_write_ex",
+    "SSL_peek",
+    "SSL_peek_ex",
+    "SSL_free",
+    "SSL_shutdown",
+    "SSL_set_quiet_shutdown",
+    "SSL_new",
 ];
 
 const fn moves(name: &str, count: Count) -> Wanted<'_> {
@@ -65,6 +74,7 @@ impl TlsLibrary for OpenSsl {
         for (wanted, roles) in [
             (single("SSL_free", 1, false), &[Role::Free][..]),
             (single("SSL_shutdown", 1, false), &[Role::Shutdown][..]),
+            (single("SSL_set_quiet_shutdown", 2, false), &[Role::Quiet][..]),
             // Last: only when all else is in place is a connection seen from its first byte.
             (single("SSL_new", 0, true), &[Role::New][..]),
         ] {

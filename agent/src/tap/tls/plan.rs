@@ -20,7 +20,7 @@
 use std::collections::BTreeSet;
 
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, OpAccess, OpKind, Register};
-use tokengauge_ebpf_common::cookie::Count;
+use tokengauge_ebpf_common::cookie::{self, Count};
 
 use super::elf::Image;
 
@@ -75,6 +75,13 @@ pub struct Place {
     pub count: Count,
 }
 
+impl Place {
+    /// [`cookie::BOOLEAN`] when the place is an exported `_ex` function itself: the internal ones return what the plain ones do.
+    pub const fn boolean(&self) -> u64 {
+        if self.hops == 0 && !matches!(self.count, Count::Returned) { cookie::BOOLEAN } else { 0 }
+    }
+}
+
 /// A function to find a place for.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted<'a> {
@@ -118,8 +125,7 @@ const fn count_register(count: Count) -> Option<usize> {
 /// Chooses places for functions that do the same work (`SSL_read`, `SSL_read_ex`): one for all where they meet, else one each.
 /// `foreign` are functions that must not reach a chosen internal function. Functions that the image lacks are left out.
 pub(super) fn plan(image: &Image, wanted: &[Wanted<'_>], foreign: &[Wanted<'_>]) -> Vec<Place> {
-    let ways: Vec<(&Wanted<'_>, Vec<Hop>)> =
-        wanted.iter().filter_map(|w| Some((w, way(image, image.function(w.name)?.0, w)))).collect();
+    let ways: Vec<(&Wanted<'_>, Vec<Hop>)> = wanted.iter().filter_map(|w| Some((w, way(image, image.function(w.name)?.0, w)))).collect();
     let avoid: BTreeSet<u64> =
         foreign.iter().filter_map(|w| Some(way(image, image.function(w.name)?.0, w))).flatten().map(|hop| hop.entry).collect();
     let usable = |hop: &Hop, depth: usize| hop.cheap.is_some() && (depth == 0 || !avoid.contains(&hop.entry));
@@ -367,7 +373,15 @@ mod tests {
 
     fn show(places: &[Place]) -> String {
         let line = |p: &Place| {
-            format!("{} at {:#x}: {} ({}), {} hops, {:?}", p.functions.join("+"), p.address, p.instruction, p.cost.as_str(), p.hops, p.count)
+            format!(
+                "{} at {:#x}: {} ({}), {} hops, {:?}",
+                p.functions.join("+"),
+                p.address,
+                p.instruction,
+                p.cost.as_str(),
+                p.hops,
+                p.count
+            )
         };
         places.iter().map(line).collect::<Vec<_>>().join("\n")
     }
@@ -393,7 +407,8 @@ mod tests {
     /// sub $0x18,%rsp; test %edx,%edx; js +3; mov %rsp,%rcx; movslq %edx,%rdx; call +to; ret
     fn plain(from: u8, to: u8) -> Vec<u8> {
         let rel = (i32::from(to) - i32::from(from)) * 0x40 - 19;
-        [&[0x48, 0x83, 0xec, 0x18, 0x85, 0xd2, 0x78, 11, 0x48, 0x89, 0xe1, 0x48, 0x63, 0xd2, 0xe8][..], &rel.to_le_bytes(), &[0xc3]].concat()
+        [&[0x48, 0x83, 0xec, 0x18, 0x85, 0xd2, 0x78, 11, 0x48, 0x89, 0xe1, 0x48, 0x63, 0xd2, 0xe8][..], &rel.to_le_bytes(), &[0xc3]]
+            .concat()
     }
 
     /// push %rbp; mov %rsp,%rbp; pop %rbp; ret
@@ -433,11 +448,21 @@ mod tests {
     #[test]
     fn a_moved_stack_pointer_or_a_lost_argument_or_a_loop_ends_the_search() {
         // sub $8,%rsp; push %rbp — a return probe there would replace a local variable.
-        check(&[("read", &[0x48, 0x83, 0xec, 8, 0x55, 0xc3])], &[READ], &[], expect!["read at 0x1000: sub %rsp (single-stepped), 0 hops, Returned"]);
+        check(
+            &[("read", &[0x48, 0x83, 0xec, 8, 0x55, 0xc3])],
+            &[READ],
+            &[],
+            expect!["read at 0x1000: sub %rsp (single-stepped), 0 hops, Returned"],
+        );
         // mov %rdi,%rax is harmless; xor %edi,%edi; push %rbp is not.
         check(&[("read", &[0x31, 0xff, 0x55, 0xc3])], &[READ], &[], expect!["read at 0x1000: xor %edi (single-stepped), 0 hops, Returned"]);
         // mov %rdi,%rax; push %rbp; jmp back to the push.
-        check(&[("read", &[0x48, 0x89, 0xf8, 0x55, 0xeb, 0xfd])], &[READ], &[], expect!["read at 0x1000: mov %rax (single-stepped), 0 hops, Returned"]);
+        check(
+            &[("read", &[0x48, 0x89, 0xf8, 0x55, 0xeb, 0xfd])],
+            &[READ],
+            &[],
+            expect!["read at 0x1000: mov %rax (single-stepped), 0 hops, Returned"],
+        );
         // notrack jmp: longer than its plain form, the kernel does not emulate it.
         check(&[("read", &[0x66, 0x55, 0xc3])], &[READ], &[], expect!["read at 0x1000: push %bp (single-stepped), 0 hops, Returned"]);
     }
@@ -447,8 +472,18 @@ mod tests {
         // OpenSSL 3.3 and later: mov %rcx,%r8; xor %ecx,%ecx; jmp internal
         let wrapper = [&[0x49, 0x89, 0xc8, 0x31, 0xc9, 0xe9][..], &(0x40i32 - 10).to_le_bytes()].concat();
         let endbr = [&[0xf3, 0x0f, 0x1e, 0xfa, 0x48, 0x83, 0xec, 8][..], PUSH].concat();
-        check(&[("read_ex", &wrapper), ("internal", PUSH)], &[READ_EX], &[], expect!["read_ex at 0x1040: push %rbp (emulated), 1 hops, At5th"]);
-        check(&[("read_ex", &wrapper), ("internal", &endbr)], &[READ_EX], &[], expect!["read_ex at 0x1000: mov %r8 (single-stepped), 0 hops, At4th"]);
+        check(
+            &[("read_ex", &wrapper), ("internal", PUSH)],
+            &[READ_EX],
+            &[],
+            expect!["read_ex at 0x1040: push %rbp (emulated), 1 hops, At5th"],
+        );
+        check(
+            &[("read_ex", &wrapper), ("internal", &endbr)],
+            &[READ_EX],
+            &[],
+            expect!["read_ex at 0x1000: mov %r8 (single-stepped), 0 hops, At4th"],
+        );
     }
 
     #[test]

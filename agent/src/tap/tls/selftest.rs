@@ -59,13 +59,7 @@ pub fn self_test() -> SelfTest {
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").map(|s| s.trim().to_owned()).unwrap_or_default();
     let mut sockets = Err("no program could be loaded".to_owned());
     let mechanisms = [Mechanism::UprobeMulti, Mechanism::PerfUprobe].map(|mechanism| (mechanism, receive(mechanism, &mut sockets)));
-    SelfTest {
-        kernel,
-        capabilities: capabilities(),
-        btf: Path::new(btf::VMLINUX).exists(),
-        mechanisms: mechanisms.into(),
-        sockets,
-    }
+    SelfTest { kernel, capabilities: capabilities(), btf: Path::new(btf::VMLINUX).exists(), mechanisms: mechanisms.into(), sockets }
 }
 
 /// Every TLS library on the machine and in its processes, with its plan. Attaches nothing.
@@ -88,7 +82,7 @@ fn is_named(file: &str) -> bool {
 
 fn report(scan: Scan) -> Vec<LibraryReport> {
     let one = |candidate: Candidate| {
-        let found = recognise(&candidate).ok()?;
+        let found = recognise(&candidate, LIBRARIES).ok()?;
         let (library, places, symbols) = match &found {
             Some((library, image)) => (
                 Some(library.name()),

@@ -54,7 +54,16 @@ fn run(script: &str, limits: Limits) -> (String, Assembler) {
         }
         let (client, server) = ("10.0.0.9:40000".parse().unwrap(), "10.0.0.1:80".parse().unwrap());
         let (source, destination) = if words[1] == ">" { (client, server) } else { (server, client) };
-        let flags = words[2].chars().fold(0, |flags, c| flags | match c { 'S' => SYN, 'F' => FIN, 'R' => RST, 'A' => ACK, _ => 0 });
+        let flags = words[2].chars().fold(0, |flags, c| {
+            flags
+                | match c {
+                    'S' => SYN,
+                    'F' => FIN,
+                    'R' => RST,
+                    'A' => ACK,
+                    _ => 0,
+                }
+        });
         let number = |word: &str| word.parse::<i64>().unwrap() as u32;
         let payload = words.get(5).filter(|word| **word != "-").map_or(Vec::new(), |word| word.as_bytes().to_vec());
         let missing = words.get(6).map_or(0, |word| word[1..].parse().unwrap());
@@ -244,7 +253,9 @@ fn the_answer_to_a_syn_is_not_its_opener() {
 #[test]
 fn resets_and_ports_used_again() {
     check(
-        &format!("{OPENING}3 > A -2 -4 GET\n4 < A 0 1 cc\n5 < RA 2 1\n6 < A 2 1 late\n7 > S -3 0\n500 > S 77 0\n501 > A 78 9 NEW\n600 > S -3 0\n601 > A -2 9 3RD"),
+        &format!(
+            "{OPENING}3 > A -2 -4 GET\n4 < A 0 1 cc\n5 < RA 2 1\n6 < A 2 1 late\n7 > S -3 0\n500 > S 77 0\n501 > A 78 9 NEW\n600 > S -3 0\n601 > A -2 9 3RD"
+        ),
         expect![[r#"
             3 open 40000
             3 > GET
@@ -408,7 +419,9 @@ fn faults_change_nothing_that_is_read() {
             .say(Duration::from_millis(9), Who::Server, body.clone())
             .segment(977)
     };
-    for faults in [&[][..], &[Fault::Retransmit(7)], &[Fault::Reorder(3)], &[Fault::Twice], &[Fault::Reorder(2), Fault::Retransmit(3), Fault::Twice]] {
+    for faults in
+        [&[][..], &[Fault::Retransmit(7)], &[Fault::Reorder(3)], &[Fault::Twice], &[Fault::Reorder(2), Fault::Retransmit(3), Fault::Twice]]
+    {
         for six in [false, true] {
             let packets = faults.iter().fold(conversation(six), |c, fault| c.fault(*fault)).packets();
             let mut assembler = Assembler::new(Limits::default());

@@ -1,0 +1,46 @@
+# Thin: each target is one readable line. `make help` lists them.
+CARGO ?= cargo
+export TOKENGAUGE ?= $(CURDIR)/target/release/tokengauge
+export TOKENGAUGE_CACHE ?= $(CURDIR)/target/real
+
+.PHONY: help setup build demo test test-real test-bad test-live bench fuzz ebpf lint ci
+
+help: ## what there is
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+setup: ## installs what building and testing need, by package name
+	@tests/setup.sh
+
+build: setup ## the release binary
+	$(CARGO) build --release --locked -p tokengauge
+
+demo: build ## the main job on real traffic; ONCE=1 ends by itself
+	$(TOKENGAUGE) demo $(if $(ONCE),--once)
+
+test: setup ## every test that needs no other program running
+	$(CARGO) test --workspace --locked
+
+test-real: build ## real model server, nginx, SDK clients, a real Collector
+	tests/real/setup.sh && python3 tests/real/run.py
+	tests/real/setup-go.sh && python3 tests/real/collector.py && python3 tests/real/helm.py
+
+test-bad: build ## hostile captures: clear errors, bounded memory, no panic
+	python3 tests/bad/run.py
+
+test-live: build ## live eBPF against a schedule, and 10,000 chunks/s accounted for
+	python3 tests/live/schedule.py && python3 tests/live/load.py
+
+bench: build ## ratios against floors measured in the same run
+	tests/bench/run.sh
+
+fuzz: setup ## every parser for SECONDS (60) each
+	tests/fuzz/run.sh $(or $(SECONDS),60)
+
+ebpf: ## rebuilds the kernel programs and their hash
+	ebpf/build.sh
+
+lint: setup ## formatting and clippy, as CI does
+	$(CARGO) fmt --all --check && $(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+ci: ## everything that decides
+	.ci/run

@@ -1,0 +1,98 @@
+//! The program as a stranger meets it: help, messages, exit codes.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test states its expectations so")]
+
+use std::process::{Command, Output, Stdio};
+
+fn tokengauge(args: &[&str], environment: &[(&str, &str)]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tokengauge"));
+    // What the developer has set must not decide.
+    for (name, _) in std::env::vars().filter(|(n, _)| n.starts_with("OTEL_") || n.starts_with("TOKENGAUGE_")) {
+        command.env_remove(name);
+    }
+    command.args(args).envs(environment.iter().copied()).output().unwrap()
+}
+
+fn check(args: &[&str], code: i32, out: &str, err: &str) {
+    let output = tokengauge(args, &[]);
+    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(code), "{args:?}: {stderr}");
+    assert!(stdout.contains(out), "{args:?}: {stdout}");
+    assert!(stderr.contains(err), "{args:?}: {stderr}");
+}
+
+/// A pcap file without packets: its 24-byte header.
+fn empty_pcap(path: &std::path::Path) {
+    let header = [0xa1b2_3c4d_u32, 0x0004_0002, 0, 0, 262_144, 1];
+    std::fs::write(path, header.iter().flat_map(|w| w.to_le_bytes()).collect::<Vec<_>>()).unwrap();
+}
+
+#[test]
+fn exit_codes_and_messages() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let (empty, bad, garbage) = (path("empty.pcap"), path("bad.yaml"), path("garbage.pcap"));
+    empty_pcap(empty.as_ref());
+    std::fs::write(&bad, "otlp:\n  endpiont: http://x\n").unwrap();
+    std::fs::write(&garbage, "this is no capture file at all, whatever one may think of it").unwrap();
+
+    check(&["--help"], 0, "Exit codes:", "");
+    check(&["run", "--help"], 0, "OTEL_EXPORTER_OTLP_ENDPOINT", "");
+    check(&["frobnicate"], 2, "", "unrecognized subcommand");
+    check(&["replay"], 2, "", "<FILE>");
+    check(&["replay", &empty], 0, "no inferences", "0 inferences");
+    check(&["replay", &empty, "--format", "jsonl"], 0, "", "\"inferences\":0");
+    check(&["replay", &path("missing.pcap")], 1, "", "missing.pcap: No such file");
+    check(&["replay", &garbage], 1, "", "garbage.pcap: ");
+    // What can be read is read, whatever else is given.
+    check(&["replay", &garbage, &empty, "--format", "jsonl"], 1, "", "\"inputs\":2,\"failed_inputs\":1");
+    check(&["replay", &empty, "--stats", "/nonexistent/stats"], 1, "", "/nonexistent/stats: ");
+    check(&["run", "--config", &bad], 2, "", "bad.yaml:2:3: otlp: unknown field `endpiont`");
+    check(&["run", "--config", &bad], 2, "", "did you mean `endpoint`?");
+    check(&["run", "--config", &path("missing.yaml")], 2, "", "missing.yaml: No such file");
+    check(&["run", "--check"], 0, "watches TLS libraries by eBPF", "");
+    check(&["run", "--no-tls"], 2, "", "nothing to watch");
+    check(&["run", "--no-tls", "-i", "no-such-interface"], 1, "", "no-such-interface");
+    check(&["run", "--log", "=x=", "--no-tls", "-i", "lo"], 2, "", "log filter");
+    check(&["run", "--jsonl", "/nonexistent/x", "--no-tls", "-i", "lo", "--check"], 0, "/nonexistent/x", "");
+    check(&["dialects", "--format", "markdown"], 0, "| `anthropic.messages` |", "");
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        check(&["completions", shell], 0, "tokengauge", "");
+    }
+}
+
+#[test]
+fn the_environment_stands_between_file_and_flags() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("x.yaml").display().to_string();
+    std::fs::write(&file, "jsonl: {path: from-file}\notlp: {endpoint: 'http://file:4317'}\n").unwrap();
+    let said = |args: &[&str], environment: &[(&str, &str)]| {
+        let output = tokengauge(&[&["run", "--check"], args].concat(), environment);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let text = said(&["--config", &file], &[]);
+    assert!(text.contains("from-file") && text.contains("http://file:4317 (grpc)"), "{text}");
+    let text = said(&[], &[("TOKENGAUGE_CONFIG", &file), ("TOKENGAUGE_JSONL", "from-env"), ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://env")]);
+    assert!(text.contains("from-env") && text.contains("http://env (http/protobuf)"), "{text}");
+    let flags = ["--config", &file, "--jsonl", "from-flag", "--otlp-endpoint", "http://flag:1"];
+    let text = said(&flags, &[("TOKENGAUGE_JSONL", "from-env"), ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://env")]);
+    assert!(text.contains("from-flag") && text.contains("http://flag:1"), "{text}");
+    let text = said(&["--config", &file], &[("TOKENGAUGE_JSONL", ""), ("OTEL_SDK_DISABLED", "true")]);
+    assert!(text.contains("from-file") && text.contains("no OTLP export"), "{text}");
+}
+
+#[test]
+fn a_reader_that_leaves_is_no_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let empty = dir.path().join("empty.pcap");
+    empty_pcap(&empty);
+    let mut child = Command::new(env!("CARGO_BIN_EXE_tokengauge"))
+        .arg("replay")
+        .arg(&empty)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}

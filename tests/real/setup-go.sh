@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# Builds the real Go programs that tests/real/collector.py and tests/real/helm.py run, from the Go module proxy, into
+# ${TOKENGAUGE_CACHE:-target/real}/bin. Nothing is installed system-wide. A program that is already there in the pinned
+# version is not built again, so a second run takes a second; a first one takes minutes per program.
+#
+#     tests/real/setup-go.sh [helm] [kubeconform] [schemas] [collector]      # all of them without a word
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+cache=${TOKENGAUGE_CACHE:-$here/../../target/real}
+mkdir -p "$cache/bin"
+cache=$(cd "$cache" && pwd)
+
+# Pinned: the module proxy does not have every version, and the goldens and checks are of these.
+helm=v3.22.0 kubeconform=v0.8.0 collector=v0.159.0
+schemas=1.37.0 kubernetes="1.29.0 1.34.0"
+
+# cached NAME STAMP: whether bin/NAME is there and of that version.
+cached() { [ "$(cat "$cache/bin/$1.version" 2>/dev/null)" = "$2" ] && [ -e "$cache/bin/$1" ]; }
+built() { echo "$2" >"$cache/bin/$1.version"; echo "setup-go: $1 ${2%% *} in $cache/bin, $SECONDS s"; }
+need() { command -v "$1" >/dev/null || { echo "setup-go: $1 is missing: $2" >&2; exit 1; }; }
+# A Go tool of our own would only confuse the builds: no workspace, no vendoring, the Go version that is installed.
+export GOFLAGS=-mod=mod GOWORK=off GOTOOLCHAIN=local CGO_ENABLED=0
+
+setup_helm() {
+    cached helm "$helm" && return
+    need go "install Go 1.24 or later"
+    GOBIN=$cache/bin go install -trimpath -ldflags="-s -w" "helm.sh/helm/v3/cmd/helm@$helm"
+    built helm "$helm"
+}
+
+setup_kubeconform() {
+    cached kubeconform "$kubeconform" && return
+    need go "install Go 1.24 or later"
+    GOBIN=$cache/bin go install -trimpath -ldflags="-s -w" "github.com/yannh/kubeconform/cmd/kubeconform@$kubeconform"
+    built kubeconform "$kubeconform"
+}
+
+# Kubernetes' own schemas, from the wheel of PyPI's kubernetes-validate: kubeconform would else ask the network each time.
+setup_schemas() {
+    local stamp="$schemas $kubernetes" wheel
+    [ "$(cat "$cache/schemas/version" 2>/dev/null)" = "$stamp" ] && return
+    wheel=$(mktemp -d)
+    python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: -d "$wheel" "kubernetes-validate==$schemas"
+    python3 -m zipfile -e "$wheel"/*.whl "$wheel/out"
+    rm -rf "$cache/schemas"
+    # shellcheck disable=SC2086 # a list of versions on purpose
+    python3 "$here/kubernetes_schemas.py" "$wheel/out/kubernetes_validate/kubernetes-json-schema" "$cache/schemas" $kubernetes
+    rm -rf "$wheel"
+    echo "$stamp" >"$cache/schemas/version"
+    echo "setup-go: schemas of Kubernetes $kubernetes in $cache/schemas, $SECONDS s"
+}
+
+setup_collector() {
+    local stamp work
+    stamp="$collector $(sha256sum <"$here/collector-manifest.yaml" | cut -c1-16)"
+    cached otelcol "$stamp" && return
+    need go "install Go 1.24 or later"
+    work=$(mktemp -d)
+    GOBIN=$work go install "go.opentelemetry.io/collector/cmd/builder@$collector"
+    cp "$here/collector-manifest.yaml" "$work/manifest.yaml"
+    (cd "$work" && sed -i 's|^dist:|&\n  output_path: ./build|' manifest.yaml && ./builder --config manifest.yaml --ldflags="-s -w")
+    mv "$work"/build/otelcol-* "$cache/bin/otelcol"
+    rm -rf "$work"
+    built otelcol "$stamp"
+}
+
+[ $# -gt 0 ] || set -- helm kubeconform schemas collector
+for part in "$@"; do
+    case $part in
+        helm | kubeconform | schemas | collector) "setup_$part" ;;
+        *) echo "setup-go: there is no \`$part\`" >&2; exit 2 ;;
+    esac
+done
+echo "setup-go: ready in $cache"
