@@ -103,7 +103,7 @@ impl Carried {
             assembler.push(*at, &packet.segment(), &mut |event: StreamEvent<'_>| meter.verdict(event));
         }
         assembler.finish(self.end, &mut |event: StreamEvent<'_>| meter.verdict(event));
-        let counters = assembler.counters().clone();
+        let counters = *assembler.counters();
         (meter.finish(), counters)
     }
 }

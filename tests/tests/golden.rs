@@ -63,7 +63,7 @@ fn lossy_flows() -> impl Iterator<Item = Flow> {
 /// Loses bytes `from..to` of write `n` of a flow; the length of the hole is told or not.
 fn lose(flow: &Flow, n: usize, from: usize, to: usize, told: bool) -> Flow {
     let mut steps = flow.steps.clone();
-    let Step::Data(at, who, bytes) = &flow.steps[n] else { panic!("no write") };
+    let Step::Data(at, who, bytes) = &flow.steps[n] else { return flow.clone() };
     let mut new = vec![
         Step::Data(*at, *who, bytes[..from].to_vec()),
         Step::Gap(*at, *who, told.then_some((to - from) as u64)),

@@ -79,6 +79,7 @@ impl Framer {
     pub fn push(&mut self, mut bytes: &[u8], out: &mut impl FnMut(Unit<'_>)) {
         if self.after_cr && bytes.first() == Some(&b'\n') {
             bytes = &bytes[1..];
+            self.after_cr = false;
         }
         if !bytes.is_empty() {
             self.after_cr = false;
@@ -271,7 +272,7 @@ mod tests {
     #[test]
     fn line_ends_spaces_comments_and_names() {
         check(
-            ": hello\n\ndata: a\n\ndata:b\r\n\r\nevent: x\ndata: c\r\rid: 7\nretry: 5\ndata: d\ndata: e\n\n:\n:\ndata:  f\n\nevent: ping\n\ndata:\n\ndata: [DONE]",
+            ": hello\n\ndata: a\r\n\ndata:b\r\n\r\nevent: x\ndata: c\r\rid: 7\nretry: 5\ndata: d\ndata: e\n\n:\n:\ndata:  f\n\nevent: ping\n\ndata:\n\ndata: [DONE]",
             expect![[r#"
                 keep-alive
                 [] a

@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use crate::stream::{ConnId, End, StreamEvent, Timestamp, Verdict};
 
-use super::conn::{Conn, Env, Half};
+use super::conn::{Conn, Env};
 use super::counters::Counters;
 use super::key::Key;
 use super::packet::{ACK, FIN, RST, SYN, Segment, Skip};
-use super::reorder::ahead;
+use super::reorder::{Pending, ahead};
 use super::table::Table;
 
 /// The bounds of an [`Assembler`].
@@ -182,7 +182,9 @@ impl Assembler {
         conn.local_is_high = source_is_high ^ (syn && segment.flags & ACK != 0);
         conn.from_start = syn;
         (conn.opened, conn.muted, conn.closed) = (false, false, false);
-        conn.halves = [Half::default(), Half::default()];
+        // what waited in an attempt that never carried anything is given back
+        let waited = std::mem::take(&mut conn.halves).into_iter().filter_map(|half| half.pending);
+        self.buffered -= waited.map(|pending| pending.cost + Pending::COST).sum::<usize>();
         self.counters.connections += 1;
         self.counters.midstream += u64::from(!syn);
     }

@@ -546,3 +546,14 @@ proptest! {
         }
     }
 }
+
+/// Found by fuzzing: a second SYN with another sequence number drops what waits behind the first, and its memory with it (`run` checks
+/// that nothing is left charged).
+#[test]
+fn a_second_attempt_gives_back_what_waited_in_the_first() {
+    check("0 > S -3 0\n1 > A 40 0 early\n2 > S 500 0\n3 > A 501 0 hello", expect![[r#"
+        3 open 40000
+        3 > hello
+        3 close InputEnded
+    "#]]);
+}

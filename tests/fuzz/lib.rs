@@ -1,0 +1,69 @@
+//! What the targets share: how an input is cut into pieces, and what must hold whatever it is.
+
+use tokengauge_core::http::head::Coding;
+use tokengauge_core::inference::Inference;
+use tokengauge_core::stream::{ConnId, ConnInfo, Direction, End, GapReason, Side, StreamEvent, TapKind, Timestamp};
+
+/// Cuts an input into pieces: its first byte says how large they are.
+pub fn pieces(data: &[u8]) -> Option<(usize, std::slice::Chunks<'_, u8>)> {
+    let (first, rest) = data.split_first()?;
+    let size = usize::from(*first % 64) + 1;
+    Some((size, rest.chunks(size)))
+}
+
+/// The instant of step `n`.
+pub fn at(n: u64) -> Timestamp {
+    Timestamp::from_unix_nanos(1_700_000_000_000_000_000 + n * 7_000_000)
+}
+
+/// The coding that a byte chooses.
+pub fn coding(byte: u8) -> Coding {
+    if byte.is_multiple_of(2) { Coding::Gzip } else { Coding::Deflate }
+}
+
+/// A script of stream events. A byte `0xff` begins a command: the next byte says which; everything else is bytes of the direction
+/// at hand. So the seeds are readable conversations.
+pub fn script(data: &[u8], mut push: impl FnMut(StreamEvent<'_>)) {
+    let conn = ConnId(1);
+    let info = ConnInfo { tap: TapKind::Tls, side: Side::Local, endpoints: None, process: None, from_start: true };
+    push(StreamEvent::Open { conn, at: at(0), info });
+    let (mut dir, mut n) = (Direction::Forward, 1);
+    for (i, part) in data.split(|b| *b == 0xff).enumerate() {
+        let bytes = if i == 0 {
+            part
+        } else {
+            let Some((command, rest)) = part.split_first() else { continue };
+            let len = rest.first().map(|b| u64::from(*b));
+            match command {
+                b'>' => dir = Direction::Forward,
+                b'<' => dir = Direction::Reverse,
+                b'g' => push(StreamEvent::Gap { conn, dir, at: at(n), len, reason: GapReason::PacketLost }),
+                b'G' => push(StreamEvent::Gap { conn, dir, at: at(n), len: None, reason: GapReason::RingFull }),
+                b'f' => push(StreamEvent::Close { conn, at: at(n), end: End::Finished(dir) }),
+                b'r' => push(StreamEvent::Close { conn, at: at(n), end: End::Reset(dir) }),
+                b'i' => push(StreamEvent::Close { conn, at: at(n), end: End::Idle }),
+                _ => {}
+            }
+            n += 1;
+            rest
+        };
+        if !bytes.is_empty() {
+            push(StreamEvent::Data { conn, dir, at: at(n), bytes });
+        }
+    }
+    push(StreamEvent::Close { conn, at: at(n), end: End::InputEnded });
+}
+
+/// What holds for every record.
+pub fn check(i: &Inference) {
+    let (t, c) = (&i.timing, &i.chunks);
+    assert!(c.generated <= c.events && c.reasoning <= c.generated && c.arrivals <= c.generated);
+    assert!(t.gaps.len() as u32 <= c.generated.saturating_mul(128));
+    assert!(t.tpot.is_err() || t.tpot.is_ok_and(|s| s.is_finite() && s >= 0.0) && i.usage.is_some());
+    assert!(t.ttft.is_err() || i.stream && c.generated > 0);
+    if let (Ok(ttft), Ok(duration)) = (t.ttft, t.duration) {
+        assert!(ttft <= duration || t.end < t.start.plus(ttft));
+    }
+    assert!(i.gaps == 0 || t.duration.is_err());
+    assert_eq!(i.error.is_some(), i.outcome == tokengauge_core::inference::Outcome::Failed);
+}
