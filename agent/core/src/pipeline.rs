@@ -102,7 +102,7 @@ enum Stage {
 #[derive(Debug)]
 struct Http {
     session: Session,
-    calls: VecDeque<Call>,
+    calls: VecDeque<Box<Call>>,
     /// The id of the front of `calls`.
     front: ExchangeId,
     upgraded: bool,
@@ -247,7 +247,7 @@ impl Pipeline {
             let _ = self.push(StreamEvent::Close { conn, at: now, end: End::Idle }, out);
         }
         let left = |c: &Conn| match &c.stage {
-            Stage::Http(http) => http.calls.front().and_then(Call::terminated_at).is_some_and(|t| now.since(t) >= LINGER),
+            Stage::Http(http) => http.calls.front().and_then(|c| c.terminated_at()).is_some_and(|t| now.since(t) >= LINGER),
             Stage::Detecting { .. } => false,
         };
         let left: Vec<ConnId> = self.conns.iter().filter(|(_, c)| left(c)).map(|(id, _)| *id).collect();
@@ -266,7 +266,7 @@ impl Stage {
     fn buffered(&self) -> usize {
         match self {
             Self::Detecting { first, .. } => first.iter().flatten().map(|(_, b)| b.capacity()).sum(),
-            Self::Http(http) => http.session.buffered() + http.calls.iter().map(Call::buffered).sum::<usize>(),
+            Self::Http(http) => http.session.buffered() + http.calls.iter().map(|c| c.buffered()).sum::<usize>(),
         }
     }
 
@@ -316,8 +316,8 @@ impl Stage {
 }
 
 /// The call of an exchange, given the id of the front one.
-fn of(calls: &mut VecDeque<Call>, front: ExchangeId, id: ExchangeId) -> Option<&mut Call> {
-    calls.get_mut(usize::try_from(id.wrapping_sub(front)).unwrap_or(usize::MAX))
+fn of(calls: &mut VecDeque<Box<Call>>, front: ExchangeId, id: ExchangeId) -> Option<&mut Call> {
+    calls.get_mut(usize::try_from(id.wrapping_sub(front)).unwrap_or(usize::MAX)).map(Box::as_mut)
 }
 
 /// What a connection's events flow into.
@@ -347,7 +347,7 @@ impl Http {
                     }
                 }
                 HttpEvent::Request { begun, head, .. } => {
-                    calls.push_back(Call::new(begun, head));
+                    calls.push_back(Box::new(Call::new(begun, head)));
                     sink.stats.exchanges += 1;
                 }
                 HttpEvent::RequestBody { id, bytes } => {
