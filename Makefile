@@ -3,7 +3,7 @@ CARGO ?= cargo
 export TOKENGAUGE ?= $(CURDIR)/target/release/tokengauge
 export TOKENGAUGE_CACHE ?= $(CURDIR)/target/real
 
-.PHONY: help setup build demo test test-real test-bad test-live bench fuzz ebpf lint ci
+.PHONY: help setup build demo test test-real test-k8s test-bad test-live bench fuzz ebpf lint ci
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -23,6 +23,9 @@ test: setup ## every test that needs no other program running
 test-real: build ## real model server, nginx, SDK clients, a real Collector
 	tests/real/setup.sh && python3 tests/real/run.py
 	tests/real/setup-go.sh && python3 tests/real/collector.py && python3 tests/real/helm.py
+
+test-k8s: build ## the chart on a real Kubernetes node
+	tests/real/setup-go.sh helm collector && tests/k8s/setup.sh && python3 tests/k8s/run.py
 
 test-bad: build ## hostile captures: clear errors, bounded memory, no panic
 	python3 tests/bad/run.py

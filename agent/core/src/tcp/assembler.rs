@@ -42,7 +42,7 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            connections: 1 << 18,
+            connections: 1 << 17,
             buffered_per_direction: 1 << 20,
             buffered: 64 << 20,
             idle: Duration::from_secs(600),
