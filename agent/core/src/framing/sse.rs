@@ -104,7 +104,7 @@ impl Framer {
             bytes = &bytes[next..];
             if self.line.is_empty() {
                 // The common case: `data: …` on one line, its blank line right behind it, nothing pending.
-                if let Some(value) = line.strip_prefix(b"data:")
+                if let Some(value) = line.strip_prefix(b"data:").map(|v| v.strip_prefix(b" ").unwrap_or(v))
                     && bytes.first() == Some(&b'\n')
                     && !self.has_data
                     && !value.is_empty()
@@ -112,7 +112,7 @@ impl Framer {
                     && !self.after_cr
                 {
                     bytes = &bytes[1..];
-                    out(Unit::Event(Frame { name: &self.name, data: value.strip_prefix(b" ").unwrap_or(value) }));
+                    out(Unit::Event(Frame { name: &self.name, data: value }));
                     self.forget();
                     continue;
                 }
@@ -272,7 +272,7 @@ mod tests {
     #[test]
     fn line_ends_spaces_comments_and_names() {
         check(
-            ": hello\n\ndata: a\r\n\ndata:b\r\n\r\nevent: x\ndata: c\r\rid: 7\nretry: 5\ndata: d\ndata: e\n\n:\n:\ndata:  f\n\nevent: ping\n\ndata:\n\ndata: [DONE]",
+            ": hello\n\ndata: a\r\n\ndata:b\r\n\r\nevent: x\ndata: c\r\rid: 7\nretry: 5\ndata: d\ndata: e\n\n:\n:\ndata:  f\n\nevent: ping\n\ndata:\n\ndata: \n\ndata: [DONE]",
             expect![[r#"
                 keep-alive
                 [] a
@@ -280,6 +280,7 @@ mod tests {
                 [x] c
                 [] d⏎e
                 []  f
+                keep-alive
                 keep-alive
                 keep-alive
                 [] [DONE]

@@ -551,9 +551,12 @@ proptest! {
 /// that nothing is left charged).
 #[test]
 fn a_second_attempt_gives_back_what_waited_in_the_first() {
-    check("0 > S -3 0\n1 > A 40 0 early\n2 > S 500 0\n3 > A 501 0 hello", expect![[r#"
+    check(
+        "0 > S -3 0\n1 > A 40 0 early\n2 > S 500 0\n3 > A 501 0 hello",
+        expect![[r#"
         3 open 40000
         3 > hello
         3 close InputEnded
-    "#]]);
+    "#]],
+    );
 }
