@@ -14,7 +14,10 @@ fn check(name: &str, table: &str) {
     if text[start..end] == *table {
         return;
     }
-    assert!(std::env::var_os("UPDATE_EXPECT").is_some(), "the README's table of {name} is stale: UPDATE_EXPECT=1 cargo test -p tokengauge --test docs");
+    assert!(
+        std::env::var_os("UPDATE_EXPECT").is_some(),
+        "the README's table of {name} is stale: UPDATE_EXPECT=1 cargo test -p tokengauge --test docs"
+    );
     std::fs::write(&path, [&text[..start], table, &text[end..]].concat()).unwrap();
 }
 

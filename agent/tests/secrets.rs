@@ -58,7 +58,9 @@ fn capture() -> Vec<u8> {
         "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":4}}\n\ndata: [DONE]\n\n".into(),
     ]
     .concat();
-    let whole = format!(r#"{{"id":"c-2","model":"m-1","choices":[{{"message":{{"content":"{answer}"}},"finish_reason":"stop"}}],"usage":{{"prompt_tokens":1,"completion_tokens":2}}}}"#);
+    let whole = format!(
+        r#"{{"id":"c-2","model":"m-1","choices":[{{"message":{{"content":"{answer}"}},"finish_reason":"stop"}}],"usage":{{"prompt_tokens":1,"completion_tokens":2}}}}"#
+    );
     let refused = format!(r#"{{"error":{{"message":"{error}","type":"{error} in words","code":null}}}}"#);
     let broken = format!("data: {{\"error\":{{\"message\":\"{error}\",\"type\":\"{error} in words\"}}}}\n\ndata: {{\"cut {answer}\n\n");
     let address = |port| SocketAddr::from(([10, 0, 0, 1], port));

@@ -420,10 +420,11 @@ impl Meter {
 }
 
 /// Flows of which a later or shorter sight honestly says something else.
-pub const OPEN: [(&str, &str); 4] = [
+pub const OPEN: [(&str, &str); 5] = [
     ("http/upgrade.flow", "where the upgrade is lost, what follows may be a request"),
     ("http/chunk-extensions-and-trailers.flow", "behind a hole a trailer may look like a chunk: a few bytes too many"),
     ("http/answer-before-the-request-ended.flow", "the rest of the request belongs to nobody once its answer is over"),
+    ("openai.completions/echo.flow", "where the request's `echo` is lost, the echo looks like an answer"),
     ("openai.chat_completions/half-closed-client-still-served.flow", "a client that half-closed is taken to have gone when the input ends"),
 ];
 

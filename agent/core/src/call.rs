@@ -267,7 +267,15 @@ impl Call {
         let readable = answer.is_none_or(|(_, ok)| ok);
         let (outcome, error, reason) = self.verdict(how, stream, readable, status);
         let response_ended = how == Over::Complete;
-        let ending = Ending { at, response_ended, outcome, stream, reason, choices: self.facts.finished.len() };
+        let ending = Ending {
+            at,
+            response_ended,
+            outcome,
+            stream,
+            reason,
+            choices: self.facts.finished.len(),
+            echoed: self.asked.echo.0 == Some(true),
+        };
         // A count that grows with the stream is final only where nothing can have followed it.
         let outgrown = self.facts.hole_since_usage || matches!(outcome, Outcome::Lost | Outcome::Truncated);
         let settled = !stream || self.facts.usage_settled || !outgrown;

@@ -432,7 +432,8 @@ impl Inference {
     /// Events with generated output per output token; may exceed 1.
     pub fn batch_ratio(&self) -> Option<f64> {
         let tokens = self.usage?.output.filter(|n| *n > 0)?;
-        (self.gaps == 0 && self.stream).then(|| f64::from(self.chunks.generated) / tokens as f64)
+        let counted = self.gaps == 0 && self.stream && self.timing.ttft != Err(Reason::Unparsed);
+        counted.then(|| f64::from(self.chunks.generated) / tokens as f64)
     }
 }
 

@@ -63,6 +63,8 @@ pub struct Ending {
     pub reason: Reason,
     /// Choices that the answer finished.
     pub choices: usize,
+    /// Whether the prompt was to be echoed: then the first text is not generated, or not all of it.
+    pub echoed: bool,
 }
 
 impl Timeline {
@@ -293,6 +295,12 @@ impl Timeline {
             None if end.response_ended => Ok(end.at.since(self.start)),
             None => Err(end.reason),
         };
+        // Where the echo ends and the output begins is not on the wire: figures that begin with the first output are withheld.
+        let apart = |known: bool| !(end.echoed && known && self.first_output.is_some() && self.first_reasoning.is_none());
+        let told = |figure: Result<Duration, Reason>| if apart(figure.is_ok()) { figure } else { Err(Reason::Unparsed) };
+        let (ttft, ttfa, max_stall) = (told(ttft), told(ttfa), told(max_stall));
+        let tpot = if apart(tpot.is_ok()) { tpot } else { Err(Reason::Unparsed) };
+        let echo = !apart(true);
         Timing {
             start: self.start,
             end: self.terminator.unwrap_or(end.at),
@@ -304,7 +312,7 @@ impl Timeline {
                 self.first_reasoning,
                 self.hole_before_output || self.hole_behind_output && self.first_reasoning != self.first_generated,
             ),
-            first_output: mark(self.first_output, self.hole_before_output || answer_hidden),
+            first_output: mark(self.first_output, self.hole_before_output || answer_hidden || echo),
             ttft,
             ttfa,
             last_generated: mark(self.last_generated, self.hole_in_response() || !end.stream || unseen),
@@ -313,7 +321,7 @@ impl Timeline {
             tpot_without_reasoning,
             max_stall,
             gaps_complete: self.gaps_complete,
-            gaps: if end.stream { self.gaps } else { Vec::new() },
+            gaps: if end.stream && !echo { self.gaps } else { Vec::new() },
         }
     }
 
@@ -383,7 +391,15 @@ mod tests {
     const THINK: LlmEvent = LlmEvent::Delta { choice: 0, kind: Output::Reasoning };
 
     fn ended(ms: u64) -> Ending {
-        Ending { at: at(ms), response_ended: true, outcome: Outcome::Completed, stream: true, reason: Reason::NoOutput, choices: 1 }
+        Ending {
+            at: at(ms),
+            response_ended: true,
+            outcome: Outcome::Completed,
+            stream: true,
+            reason: Reason::NoOutput,
+            choices: 1,
+            echoed: false,
+        }
     }
 
     fn usage(output: u64, reasoning: Option<u64>) -> Usage {
@@ -427,6 +443,17 @@ mod tests {
         assert_eq!(tpot(two, Some(usage(10, Some(11)))), Err(Reason::OneToken));
         // Shown in full: it counts.
         assert_eq!(tpot(&[(10, &[THINK]), (20, &[text(0)])], Some(usage(11, Some(7)))), Ok(0.001));
+    }
+
+    #[test]
+    fn an_echoed_prompt_is_no_first_token() {
+        let mut t = Timeline::new(at(0));
+        [5, 200, 220].iter().for_each(|ms| t.frame(at(*ms), &[text(0)]));
+        t.terminator(at(300));
+        let f = t.finish(&Ending { echoed: true, ..ended(300) }, Some(&usage(2, None)));
+        assert_eq!((f.ttft, f.ttfa, f.tpot), (Err(Reason::Unparsed), Err(Reason::Unparsed), Err(Reason::Unparsed)));
+        assert_eq!((f.max_stall, f.first_output, f.gaps.len()), (Err(Reason::Unparsed), None, 0));
+        assert_eq!(f.duration, Ok(Duration::from_millis(300)));
     }
 
     #[test]

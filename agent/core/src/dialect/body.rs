@@ -16,6 +16,8 @@ pub struct Asked {
     pub model: Short,
     /// Whether a stream is asked for.
     pub stream: Flag,
+    /// The prompt is to be sent back before the answer (vLLM; legacy completions).
+    pub echo: Flag,
     /// `messages` is a list.
     pub messages: IsList,
     /// `prompt` is there.

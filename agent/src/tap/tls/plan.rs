@@ -512,7 +512,9 @@ mod tests {
         for report in super::super::selftest::libraries() {
             println!("{} ({:?}, {} users)\n{}", report.file, report.library, report.users, show(&report.places));
             if cfg!(target_arch = "x86_64") && report.file.ends_with("/libssl.so.3") {
-                assert!(report.places.iter().all(|p| p.cost.is_cheap()), "{}: {:#?}", report.file, report.places);
+                // `SSL_set_quiet_shutdown` is one store long: it has no other place, and is called once per broken connection.
+                let often = |p: &&Place| p.functions != ["SSL_set_quiet_shutdown"];
+                assert!(report.places.iter().filter(often).all(|p| p.cost.is_cheap()), "{}: {:#?}", report.file, report.places);
             }
         }
     }
