@@ -42,7 +42,7 @@ pub enum DemoError {
     #[error(transparent)]
     Tap(#[from] TapError),
     /// The system gives no thread, folder or signals.
-    #[error("cannot start: {0}")]
+    #[error("cannot start")]
     System(#[from] std::io::Error),
 }
 

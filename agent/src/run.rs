@@ -40,7 +40,7 @@ pub enum RunError {
     #[error("{0}")]
     Log(String),
     /// The system gives no thread or no signals.
-    #[error("cannot start: {0}")]
+    #[error("cannot start")]
     System(#[from] std::io::Error),
 }
 
@@ -232,6 +232,11 @@ pub(crate) fn signals(stop: &StopFlag) -> std::io::Result<()> {
                 }
                 eprintln!("tokengauge: stopping");
                 stop.stop();
+                // What sends one signal to a process and to its group (timeout, some supervisors) means one, not two.
+                tokio::time::sleep(Duration::from_millis(500)).await;
+                if let (Ok(t), Ok(i)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) {
+                    (terminate, interrupt) = (t, i);
+                }
             }
         });
     })?;

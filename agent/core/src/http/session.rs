@@ -398,6 +398,7 @@ mod tests {
             (vec![("!", "server fin")], Over::ServerClosed),
             (vec![("!", "server rst")], Over::ServerReset),
             (vec![("!", "released")], Over::ClientClosed),
+            (vec![("!", "abandoned")], Over::ClientClosed),
             (vec![("!", "idle")], Over::Timeout),
             (vec![("!", "client fin"), ("<", "0\r\n\r\n"), ("!", "server fin")], Over::Complete),
         ] {
@@ -417,6 +418,7 @@ mod tests {
                     (_, "server fin") => session.close(End::Finished(Direction::Reverse), &mut out),
                     (_, "client rst") => session.close(End::Reset(Direction::Forward), &mut out),
                     (_, "server rst") => session.close(End::Reset(Direction::Reverse), &mut out),
+                    (_, "abandoned") => session.close(End::Abandoned, &mut out),
                     (_, "released") => session.close(End::Released, &mut out),
                     _ => session.close(End::Idle, &mut out),
                 }
