@@ -12,13 +12,13 @@
 
 use aya_ebpf::EbpfContext as _;
 use aya_ebpf::bindings::BPF_ANY;
-use aya_ebpf::helpers::bpf_get_current_pid_tgid;
+use aya_ebpf::helpers::{bpf_get_current_comm, bpf_get_current_pid_tgid};
 use aya_ebpf::helpers::bpf_probe_read_user;
 use aya_ebpf::helpers::generated::{bpf_get_attach_cookie, bpf_ktime_get_ns};
 use aya_ebpf::macros::{uprobe, uretprobe};
 use aya_ebpf::programs::{ProbeContext, RetProbeContext};
 use tokengauge_ebpf_common::cookie::{self, Count};
-use tokengauge_ebpf_common::{Call, Conn, ConnKey, Header, MAX_DEPTH, MAX_PIECE, MAX_PIECES, OuterKey, dir, filter, flag, kind};
+use tokengauge_ebpf_common::{COMMAND, Call, Conn, ConnKey, Header, MAX_DEPTH, MAX_PIECE, MAX_PIECES, OuterKey, dir, filter, flag, kind};
 
 use crate::maps::{CALLS, CONFIG, CONNS, OUTER, PROCESSES, SENSELESS, count};
 use crate::ring;
@@ -88,6 +88,7 @@ pub fn ssl_enter(ctx: ProbeContext) -> u32 {
                 count(|c| c.conns_full += 1);
                 return 0;
             }
+            hello(tgid, ssl, now);
             (now, 0)
         }
     };
@@ -297,6 +298,15 @@ fn copy(call: &Call, tgid: u32, dir: u8, flags: u16, at: u64, offset: u64, moved
     ring::bare(&header);
 }
 
+/// Says whose connection it is, once.
+#[inline(never)]
+fn hello(tgid: u32, ssl: u64, generation: u64) {
+    let Ok(command) = bpf_get_current_comm() else { return };
+    let header =
+        Header { kind: kind::HELLO, len: COMMAND as u32, tgid, ssl, generation, at: generation, ..Header::default() };
+    ring::with(&header, &command);
+}
+
 /// `SSL_new` returned: from here on every byte is seen.
 #[uretprobe]
 pub fn ssl_new(ctx: RetProbeContext) -> u32 {
@@ -308,6 +318,8 @@ pub fn ssl_new(ctx: RetProbeContext) -> u32 {
     let conn = Conn { offset: [0; 2], generation: unsafe { bpf_ktime_get_ns() }, flags: flag::FROM_START, _pad: [0; 3] };
     if CONNS.insert(&ConnKey { ssl, tgid, _pad: 0 }, &conn, BPF_ANY as u64).is_err() {
         count(|c| c.conns_full += 1);
+    } else {
+        hello(tgid, ssl, conn.generation);
     }
     0
 }

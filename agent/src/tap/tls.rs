@@ -250,13 +250,17 @@ impl Running {
             if header.kind == kind::SELF_TEST {
                 continue;
             }
-            let known = self.known.entry(header.tgid).or_insert_with(|| know(header.tgid, &self.options));
+            let command = (header.kind == kind::HELLO).then_some(payload);
+            let known = self.known.entry(header.tgid).or_insert_with(|| know(header.tgid, command, &self.options));
             if !known.watched {
                 if self.only.is_empty() {
                     self.kernel.list(header.tgid);
                 } else {
                     self.kernel.unlist(header.tgid);
                 }
+                continue;
+            }
+            if command.is_some() {
                 continue;
             }
             let process = &known.process;
@@ -367,10 +371,12 @@ impl Running {
     }
 }
 
-/// What there is to know of a process, when its first bytes are seen.
-fn know(pid: u32, options: &TlsOptions) -> Known {
+/// What there is to know of a process, when its first connection is seen. `told` is its command's name as the kernel side saw it,
+/// padded with zeros: a process may be gone before it can be looked up.
+fn know(pid: u32, told: Option<&[u8]>, options: &TlsOptions) -> Known {
     let started = discover::start_time(pid);
-    let command = discover::command(pid).unwrap_or_default();
+    let told = told.map(|name| String::from_utf8_lossy(name.split(|b| *b == 0).next().unwrap_or_default()).into_owned());
+    let command = discover::command(pid).or(told).unwrap_or_default();
     let watched =
         options.include.as_ref().is_none_or(|r| r.is_match(&command)) && options.exclude.as_ref().is_none_or(|r| !r.is_match(&command));
     Known { process: Process { pid, command: command.into() }, started, watched }

@@ -19,6 +19,9 @@ pub mod kind {
     pub const SELF_TEST: u8 = 5;
     /// A read found the end of the other side's bytes.
     pub const PEER_END: u8 = 6;
+    /// A connection was created or seen for the first time; [`COMMAND`](super::COMMAND) bytes follow: the name of the thread's command.
+    /// Who lives shortly is gone before its name could be looked up.
+    pub const HELLO: u8 = 7;
 }
 
 /// What was read in, seen from the process: the value of [`Header::dir`] and an index of [`Conn::offset`].
@@ -46,6 +49,9 @@ pub mod flag {
     /// A read found the end of the other side's bytes, and that was reported (in [`Conn`] only).
     pub const PEER_ENDED: u16 = 64;
 }
+
+/// Length of a command's name, padded with zeros.
+pub const COMMAND: usize = 16;
 
 /// The longest piece that one record carries.
 pub const MAX_PIECE: usize = 16 * 1024;
