@@ -18,7 +18,7 @@ demo: build ## the main job on real traffic; ONCE=1 ends by itself
 	$(TOKENGAUGE) demo $(if $(ONCE),--once)
 
 test: setup ## every test that needs no other program running
-	$(CARGO) test --workspace --locked
+	$(CARGO) test --workspace --locked --no-fail-fast
 
 test-real: build ## real model server, nginx, SDK clients, a real Collector
 	tests/real/setup.sh && python3 tests/real/run.py
