@@ -96,7 +96,7 @@ fn live(way: Way, args: &DemoArgs, folder: &Folder, stop: &StopFlag) -> Result<b
         Way::Packets => sources::live(&config::Pcap::new("lo", &format!("tcp port {}", pair.port)))?,
     };
     let (records, finished) = mpsc::channel();
-    let running = start(source, records, stop)?;
+    let running = start(source, records)?;
     println!("watching a provider (pid {}) and its clients (pid {}) by {}", pair.pids()[0], pair.pids()[1], way.name());
     println!("{}", if args.once { "one round, about 20 s" } else { "until Ctrl-C" });
     pair.go()?;
@@ -115,10 +115,9 @@ fn live(way: Way, args: &DemoArgs, folder: &Folder, stop: &StopFlag) -> Result<b
     Ok(compare(&truth, &finished.try_iter().collect::<Vec<_>>()))
 }
 
-/// Starts the agent on one tap and waits until it is at work.
-fn start(source: Source, records: mpsc::Sender<Inference>, stop: &StopFlag) -> Result<Running, Refused> {
-    // The agent gets a flag of its own: at Ctrl-C the pair ends first, then the tap.
-    let _ = stop;
+/// Starts the agent on one tap and waits until it is at work. It has a stop flag of its own: at Ctrl-C the pair ends first, then
+/// the tap.
+fn start(source: Source, records: mpsc::Sender<Inference>) -> Result<Running, Refused> {
     let running = Running::builder().source(source).on_inference(move |i| drop(records.send(i.clone()))).start()?;
     let mut waited = Duration::ZERO;
     while !running.ready() && waited < READY_WITHIN {

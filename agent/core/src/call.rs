@@ -210,7 +210,7 @@ impl Call {
     }
 
     /// Bytes are missing.
-    pub fn gap(&mut self, of: Side, _body_goes_on: bool) {
+    pub fn gap(&mut self, of: Side) {
         match of {
             Side::Request => {
                 self.timeline.hole_in_request();

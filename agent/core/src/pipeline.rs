@@ -365,9 +365,9 @@ impl Http {
                         call.response_head(begun, head, &mut cx);
                     }
                 }
-                HttpEvent::Gap { id, of: side, body_goes_on } => {
+                HttpEvent::Gap { id, of: side, .. } => {
                     if let Some(call) = of(calls, *front, id) {
-                        call.gap(side, body_goes_on);
+                        call.gap(side);
                     }
                 }
                 HttpEvent::Over { how, .. } => {
