@@ -5,6 +5,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use crate::http::event::EndedBy;
+use crate::http::head::Limits;
 use crate::name::Name;
 use crate::stream::{Process, TapKind, Timestamp};
 
@@ -39,6 +41,8 @@ pub struct Inference {
     pub response: Response,
     /// How it ended.
     pub outcome: Outcome,
+    /// What ended it: the first end that the wire shows.
+    pub ended_by: EndedBy,
     /// Why it failed; `None` when it did not.
     pub error: Option<Failure>,
     /// Tokens, by the provider's count; `None` when it gave none.
@@ -86,6 +90,10 @@ pub enum Operation {
     TextCompletion,
     /// Embeddings.
     Embeddings,
+    /// Content of several kinds (Gemini).
+    GenerateContent,
+    /// An order of relevance.
+    Rerank,
 }
 
 impl Operation {
@@ -95,6 +103,8 @@ impl Operation {
             Self::Chat => "chat",
             Self::TextCompletion => "text_completion",
             Self::Embeddings => "embeddings",
+            Self::GenerateContent => "generate_content",
+            Self::Rerank => "rerank",
         }
     }
 }
@@ -135,6 +145,10 @@ pub struct Response {
     pub bytes: u64,
     /// The content coding; then instants are those of the decompressed flush.
     pub content_encoding: Option<&'static str>,
+    /// `x-request-id` of the response: what the server's own logs call the request.
+    pub request_id: Option<Name>,
+    /// What the response says about the caller's limits.
+    pub limits: Limits,
 }
 
 /// How an inference ended.
