@@ -6,8 +6,9 @@
 use crate::anomaly::{Anomalies, Anomaly};
 use crate::dialect::body::{Asked, http_error_kind};
 use crate::dialect::{self, Dialect, FrameKind, LlmEvent, Match, Reader};
+use crate::framing::Unit;
 use crate::framing::json::Skeleton;
-use crate::framing::sse::{Framer, Unit};
+use crate::framing::sse::Framer;
 use crate::http::coding::{Decoder, STATE_BYTES};
 use crate::http::head::{MediaType, RequestHead, ResponseHead};
 use crate::http::session::{Over, Side};
@@ -521,6 +522,7 @@ fn unit_of(unit: Unit<'_>, at: Timestamp, reader: &mut dyn Reader, facts: &mut F
     let frame = match unit {
         Unit::Event(frame) => frame,
         Unit::KeepAlive => return,
+        Unit::End => return timeline.terminator(at),
         Unit::Odd(what) => return cx.anomalies.count(what),
     };
     cx.events.clear();
