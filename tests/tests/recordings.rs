@@ -139,7 +139,7 @@ fn check_shortcut(what: &str, frames: &[(Vec<u8>, Vec<u8>)]) {
     for dialect in DIALECTS {
         let mut one = dialect.reader();
         for (name, data) in frames {
-            let frame = Frame { name, data };
+            let frame = Frame { name, data, error: false };
             let (mut with, mut without) = (Vec::new(), Vec::new());
             let kinds = (one.frame(frame, &mut with), dialect.reader().frame(frame, &mut without));
             let text = String::from_utf8_lossy(data);
