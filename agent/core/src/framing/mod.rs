@@ -11,6 +11,7 @@ pub mod ndjson;
 pub mod sse;
 
 use crate::anomaly::Anomaly;
+use crate::http::head::Coding;
 
 /// Longest event, in bytes.
 pub const MAX_EVENT: usize = 1 << 20;
@@ -37,6 +38,82 @@ pub enum Unit<'a> {
     End,
     /// A surprise.
     Odd(Anomaly),
+}
+
+/// How a body is cut into units.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Framing {
+    /// Server-sent events.
+    Sse,
+    /// A JSON value per line.
+    NdJson,
+    /// A JSON array, element by element.
+    Array,
+    /// AWS event-stream.
+    AwsEventStream,
+    /// Length-prefixed messages of gRPC; those whose flag says so are compressed with this coding.
+    Lengths(Option<Coding>),
+}
+
+/// A framer of any kind.
+#[derive(Debug)]
+pub enum Framer {
+    /// Server-sent events.
+    Sse(sse::Framer),
+    /// A JSON value per line.
+    NdJson(ndjson::Framer),
+    /// A JSON array.
+    Array(array::Framer),
+    /// AWS event-stream.
+    AwsEventStream(eventstream::Framer),
+    /// Length-prefixed messages.
+    Lengths(Box<lengths::Framer>),
+}
+
+/// Does the same with a framer of any kind.
+macro_rules! each {
+    ($self:ident, $f:ident => $what:expr) => {
+        match $self {
+            Self::Sse($f) => $what,
+            Self::NdJson($f) => $what,
+            Self::Array($f) => $what,
+            Self::AwsEventStream($f) => $what,
+            Self::Lengths($f) => $what,
+        }
+    };
+}
+
+impl Framer {
+    /// A framer for a body that is cut so.
+    pub fn new(framing: Framing) -> Self {
+        match framing {
+            Framing::Sse => Self::Sse(sse::Framer::default()),
+            Framing::NdJson => Self::NdJson(ndjson::Framer::default()),
+            Framing::Array => Self::Array(array::Framer::default()),
+            Framing::AwsEventStream => Self::AwsEventStream(eventstream::Framer::default()),
+            Framing::Lengths(coding) => Self::Lengths(Box::new(lengths::Framer::new(coding))),
+        }
+    }
+
+    /// Bytes that are buffered.
+    pub fn buffered(&self) -> usize {
+        each!(self, f => f.buffered())
+    }
+
+    /// Bytes are missing here.
+    pub fn hole(&mut self) {
+        each!(self, f => f.hole());
+    }
+
+    /// Takes the next piece of the body.
+    pub fn push(&mut self, bytes: &[u8], out: &mut impl FnMut(Unit<'_>)) {
+        each!(self, f => f.push(bytes, out));
+    }
+
+    /// The body ended: what is complete without its delimiter is handed on.
+    pub fn finish(&mut self, out: &mut impl FnMut(Unit<'_>)) {
+        each!(self, f => f.finish(out));
+    }
 }
 
 /// Empties a buffer; gives its memory back when a large event made it large.
