@@ -46,7 +46,12 @@ pub fn at(n: u64) -> Timestamp {
 
 /// The coding that a byte chooses.
 pub fn coding(byte: u8) -> Coding {
-    if byte.is_multiple_of(2) { Coding::Gzip } else { Coding::Deflate }
+    match byte % 4 {
+        0 => Coding::Gzip,
+        1 => Coding::Deflate,
+        2 => Coding::Brotli,
+        _ => Coding::Zstd,
+    }
 }
 
 /// A script of stream events. A byte `0xff` begins a command: the next byte says which; everything else is bytes of the direction

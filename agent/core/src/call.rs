@@ -8,7 +8,7 @@ use crate::dialect::body::{Asked, http_error_kind};
 use crate::dialect::{self, Dialect, FrameKind, LlmEvent, Match, Reader};
 use crate::framing::json::Skeleton;
 use crate::framing::{Framer, Framing, Unit};
-use crate::http::coding::{Decoder, STATE_BYTES};
+use crate::http::coding::Decoder;
 use crate::http::event::{EndedBy, Over, Side};
 use crate::http::head::{MediaType, RequestHead, ResponseHead};
 use crate::inference::{Failure, Inference, Outcome, Reason, Request, Response, ServerTiming, Stage, Trace, Usage, Vantage};
@@ -126,8 +126,8 @@ impl Call {
             Body::Json(s) => s.buffered(),
             Body::Skipped | Body::Undecided => 0,
         };
-        let decoders = usize::from(self.decoder.is_some()) + usize::from(self.request_decoder.is_some());
-        body + self.request_body.as_ref().map_or(0, Skeleton::buffered) + decoders * STATE_BYTES + self.timeline.buffered()
+        let decoders = [&self.decoder, &self.request_decoder].into_iter().flatten().map(Decoder::buffered).sum::<usize>();
+        body + self.request_body.as_ref().map_or(0, Skeleton::buffered) + decoders + self.timeline.buffered()
     }
 
     /// Gives up the single gaps between chunks to save memory.
