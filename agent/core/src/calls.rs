@@ -29,6 +29,11 @@ impl Calls {
         }
     }
 
+    /// The call that is under way, where it is the only one, as mostly on HTTP/1.1.
+    pub fn only(&self) -> Option<&Call> {
+        self.first.as_ref().map(|(_, call)| call.as_ref())
+    }
+
     /// A call is over.
     pub fn remove(&mut self, id: ExchangeId) -> Option<Box<Call>> {
         match self.first.take_if(|(first, _)| *first == id) {

@@ -12,28 +12,35 @@ pub const MAX_GAPS: usize = 1 << 18;
 /// Choices that are told apart.
 const MAX_CHOICES: usize = 128;
 
-/// The marks of one inference.
+/// The marks of one inference. What every chunk changes stands first and together, because with thousands of streams each further
+/// cache line is one more wait for memory.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Timeline {
-    start: Timestamp,
-    request_sent: Option<Timestamp>,
-    response_head: Option<Timestamp>,
+    last_generated: Option<Timestamp>,
+    last_visible: Option<Timestamp>,
+    /// Last output of the choice that came first, which is mostly the only one; `None` after a hole.
+    first_choice: Option<(u32, Option<Timestamp>)>,
+    /// In nanoseconds.
+    max_stall: Option<u64>,
+    gaps: Vec<u64>,
+    chunks: Chunks,
+    /// Visible arrivals: a TPOT over visible output needs two.
+    visible_arrivals: u32,
+    gaps_complete: bool,
+    /// A hole lies somewhere behind the last frame that was seen.
+    hole_since_frame: bool,
     first_body_byte: Option<Timestamp>,
     first_event: Option<Timestamp>,
     first_reasoning: Option<Timestamp>,
     first_output: Option<Timestamp>,
     first_generated: Option<Timestamp>,
-    last_generated: Option<Timestamp>,
     terminator: Option<Timestamp>,
-    /// Visible arrivals: a TPOT over visible output needs two.
-    visible_arrivals: u32,
-    last_visible: Option<Timestamp>,
-    chunks: Chunks,
-    /// Last output of each choice; `None` after a hole.
+    start: Timestamp,
+    request_sent: Option<Timestamp>,
+    response_head: Option<Timestamp>,
+    /// As `first_choice`, for the others.
     choices: Vec<(u32, Option<Timestamp>)>,
-    gaps: Vec<u64>,
-    gaps_complete: bool,
-    max_stall: Option<Duration>,
     holes: u32,
     /// A hole lies in the answer before its first output.
     hole_before_output: bool,
@@ -44,8 +51,6 @@ pub struct Timeline {
     hole_before_body: bool,
     hole_before_head: bool,
     hole_in_request: bool,
-    /// A hole lies somewhere behind the last frame that was seen.
-    hole_since_frame: bool,
 }
 
 /// What the end of an inference adds to its marks.
@@ -84,6 +89,7 @@ impl Timeline {
             visible_arrivals: 0,
             last_visible: None,
             chunks: Chunks::default(),
+            first_choice: None,
             choices: Vec::new(),
             gaps: Vec::new(),
             gaps_complete: true,
@@ -102,6 +108,11 @@ impl Timeline {
     /// The request's first byte.
     pub fn start(&self) -> Timestamp {
         self.start
+    }
+
+    /// Asks for the memory that [`Timeline::delta`] will need. The result says nothing.
+    pub fn touch(&self) -> u64 {
+        self.gaps.last().copied().unwrap_or(0) ^ u64::from(self.chunks.events) ^ u64::from(self.terminator.is_some())
     }
 
     /// Bytes that are buffered.
@@ -179,14 +190,12 @@ impl Timeline {
         } else {
             self.hole_behind_output = true;
         }
-        self.choices.iter_mut().for_each(|(_, last)| *last = None);
+        self.first_choice.iter_mut().chain(&mut self.choices).for_each(|(_, last)| *last = None);
     }
 
     /// A complete event of the API with what it says. One event is one chunk, whatever it holds.
     pub fn frame(&mut self, at: Timestamp, events: &[LlmEvent]) {
-        self.hole_since_frame = false;
-        self.chunks.events += 1;
-        self.first_event.get_or_insert(at);
+        self.event(at);
         let (mut reasoning, mut visible) = (false, false);
         for event in events {
             match event {
@@ -206,9 +215,29 @@ impl Timeline {
                 _ => {}
             }
         }
-        if !reasoning && !visible {
-            return;
+        if reasoning || visible {
+            self.output(at, reasoning, visible);
         }
+    }
+
+    /// A complete event of the API that is one piece of output and nothing else: what [`Timeline::frame`] makes of such an event.
+    #[inline]
+    pub fn delta(&mut self, at: Timestamp, choice: u32, kind: Output) {
+        self.event(at);
+        self.output_of(choice, at);
+        let reasoning = kind == Output::Reasoning;
+        self.output(at, reasoning, !reasoning);
+    }
+
+    #[inline]
+    fn event(&mut self, at: Timestamp) {
+        self.hole_since_frame = false;
+        self.chunks.events += 1;
+        self.first_event.get_or_insert(at);
+    }
+
+    #[inline]
+    fn output(&mut self, at: Timestamp, reasoning: bool, visible: bool) {
         self.chunks.generated += 1;
         self.chunks.reasoning += u32::from(reasoning);
         if reasoning {
@@ -225,27 +254,37 @@ impl Timeline {
         if self.last_generated != Some(at) {
             self.chunks.arrivals += 1;
             if let Some(last) = self.last_generated {
-                let stall = at.since(last);
+                let stall = at.nanos_since(last);
                 self.max_stall = Some(self.max_stall.map_or(stall, |m| m.max(stall)));
             }
             self.last_generated = Some(at);
         }
     }
 
+    #[inline]
     fn output_of(&mut self, choice: u32, at: Timestamp) {
-        let room = self.choices.len() < MAX_CHOICES;
-        match self.choices.iter_mut().find(|(c, _)| *c == choice) {
-            Some((_, last)) => {
-                if let Some(before) = last.replace(at) {
-                    if self.gaps.len() < MAX_GAPS {
-                        self.gaps.push(u64::try_from(at.since(before).as_nanos()).unwrap_or(u64::MAX));
-                    } else {
-                        self.gaps_complete = false;
-                    }
-                }
+        let last = match &mut self.first_choice {
+            Some((first, last)) if *first == choice => last,
+            None => {
+                self.first_choice = Some((choice, Some(at)));
+                return;
             }
-            None if room => self.choices.push((choice, Some(at))),
-            None => {}
+            Some(_) => match self.choices.iter_mut().find(|(c, _)| *c == choice) {
+                Some((_, last)) => last,
+                None => {
+                    if self.choices.len() + 1 < MAX_CHOICES {
+                        self.choices.push((choice, Some(at)));
+                    }
+                    return;
+                }
+            },
+        };
+        if let Some(before) = last.replace(at) {
+            if self.gaps.len() < MAX_GAPS {
+                self.gaps.push(at.nanos_since(before));
+            } else {
+                self.gaps_complete = false;
+            }
         }
     }
 
@@ -256,7 +295,7 @@ impl Timeline {
 
     /// How many choices gave output.
     pub fn choices(&self) -> usize {
-        self.choices.len()
+        self.choices.len() + usize::from(self.first_choice.is_some())
     }
 
     /// The marks and measures, with `usage` as the provider gave it.
@@ -280,7 +319,7 @@ impl Timeline {
         };
         // Where neither the end nor a finish reason was seen, more output may have come: what was seen last is not the last.
         let unseen = self.end_unseen(end);
-        let max_stall = match self.max_stall {
+        let max_stall = match self.max_stall.map(Duration::from_nanos) {
             _ if !end.stream => Err(absent),
             _ if self.hole_in_response() => Err(Reason::CaptureGap),
             _ if unseen => Err(absent),
@@ -334,7 +373,7 @@ impl Timeline {
     }
 
     fn end_unseen(&self, end: &Ending) -> bool {
-        matches!(end.outcome, Outcome::Truncated | Outcome::Lost) && end.choices < self.choices.len().max(1)
+        matches!(end.outcome, Outcome::Truncated | Outcome::Lost) && end.choices < self.choices().max(1)
     }
 
     fn tpot(&self, end: &Ending, usage: Option<&Usage>, absent: Reason) -> (Result<f64, Reason>, bool) {
@@ -348,7 +387,7 @@ impl Timeline {
         if self.end_unseen(end) {
             return plain(absent);
         }
-        if self.choices.len().max(end.choices) > 1 {
+        if self.choices().max(end.choices) > 1 {
             return plain(Reason::SeveralChoices);
         }
         let Some(tokens) = usage.and_then(|u| u.output) else {

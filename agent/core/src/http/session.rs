@@ -30,6 +30,8 @@ pub struct Session {
     sending: Option<ExchangeId>,
     /// Whether the front's response head was seen.
     answering: bool,
+    /// While `answering`: the front's id.
+    answered: ExchangeId,
     request_begun: Timestamp,
     response_begun: Timestamp,
     client_finished: bool,
@@ -50,6 +52,7 @@ impl Session {
             next: 0,
             sending: None,
             answering: false,
+            answered: 0,
             request_begun: Timestamp::default(),
             response_begun: Timestamp::default(),
             client_finished: false,
@@ -76,6 +79,16 @@ impl Session {
     /// Bytes skipped in both directions since a message was found.
     pub fn skipped(&self) -> u64 {
         self.up.skipped() + self.down.skipped()
+    }
+
+    /// Whose body's next part `bytes` are, and that part, if they are just that and nothing follows from them:
+    /// [`Session::data`] would yield one [`HttpEvent::ResponseBody`], and need not be called.
+    #[inline]
+    pub fn whole_part<'a>(&self, dir: Direction, bytes: &'a [u8]) -> Option<(ExchangeId, &'a [u8])> {
+        if dir == self.requests || !self.answering || self.upgraded {
+            return None;
+        }
+        Some((self.answered, self.down.whole_chunk(bytes)?))
     }
 
     /// Takes the next bytes of one direction.
@@ -182,7 +195,7 @@ impl Session {
         if front.method == Method::Head {
             self.down.no_body();
         }
-        self.answering = true;
+        (self.answering, self.answered) = (true, front.id);
         self.adrift = false;
         out(HttpEvent::Response { id: front.id, begun: self.response_begun, head });
     }
