@@ -7,6 +7,7 @@ use crate::http::event::ExchangeId;
 
 /// The calls of a connection, by their exchange. Most connections have one at a time.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub struct Calls {
     first: Option<(ExchangeId, Box<Call>)>,
     more: FxHashMap<ExchangeId, Box<Call>>,
@@ -46,6 +47,11 @@ impl Calls {
     pub fn iter(&self) -> impl Iterator<Item = (ExchangeId, &Call)> {
         let first = self.first.iter().map(|(id, call)| (*id, call.as_ref()));
         first.chain(self.more.iter().map(|(id, call)| (*id, call.as_ref())))
+    }
+
+    /// Gives up what only percentiles need.
+    pub fn save(&mut self) {
+        self.first.iter_mut().map(|(_, call)| call).chain(self.more.values_mut()).for_each(|call| call.forget_gaps());
     }
 
     /// Whether there is none.

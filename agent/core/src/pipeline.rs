@@ -79,6 +79,7 @@ pub struct Pipeline {
     stats: PipelineStats,
     buffered: usize,
     last_sweep: Timestamp,
+    last_save: Timestamp,
     scratch: Vec<LlmEvent>,
 }
 
@@ -103,9 +104,10 @@ enum Stage {
 }
 
 #[derive(Debug)]
+#[repr(C)]
 struct Http {
-    session: Session,
     calls: Calls,
+    session: Session,
     upgraded: bool,
 }
 
@@ -195,7 +197,7 @@ impl Pipeline {
         if let Some(c) = self.conns.get(&conn)
             && let Stage::Http(http) = &c.stage
         {
-            std::hint::black_box(http.calls.only().map(Call::touch));
+            std::hint::black_box(http.session.touch() ^ http.calls.only().map_or(0, Call::touch));
         }
     }
 
@@ -228,6 +230,9 @@ impl Pipeline {
         let buffered = conn.stage.buffered();
         self.buffered = self.buffered + buffered - conn.buffered;
         conn.buffered = buffered;
+        if self.buffered > self.options.buffer_limit {
+            self.save(at);
+        }
         if self.buffered > self.options.buffer_limit && buffered > 0 {
             self.stats.anomalies.count(Anomaly::BufferBound);
             self.evict(id, at, out);
@@ -239,6 +244,22 @@ impl Pipeline {
             return Verdict::Mute;
         }
         Verdict::Watch
+    }
+
+    /// Before a connection is let go for want of memory: all give up what only percentiles need. At most once a second.
+    fn save(&mut self, at: Timestamp) {
+        if at.since(self.last_save) < Duration::from_secs(1) {
+            return;
+        }
+        self.last_save = at;
+        self.buffered = 0;
+        for conn in self.conns.values_mut() {
+            if let Stage::Http(http) = &mut conn.stage {
+                http.calls.save();
+            }
+            conn.buffered = conn.stage.buffered();
+            self.buffered += conn.buffered;
+        }
     }
 
     fn evict(&mut self, id: ConnId, at: Timestamp, out: &mut Vec<Inference>) {

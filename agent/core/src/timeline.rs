@@ -4,11 +4,10 @@
 use std::time::Duration;
 
 use crate::dialect::{LlmEvent, Output};
+use crate::gaps::Gaps;
 use crate::inference::{Chunks, Outcome, Reason, Timing, Usage};
 use crate::stream::Timestamp;
 
-/// Gaps that are kept of one stream; beyond it their percentiles are not known any more.
-pub const MAX_GAPS: usize = 1 << 18;
 /// Choices that are told apart.
 const MAX_CHOICES: usize = 128;
 
@@ -17,19 +16,22 @@ const MAX_CHOICES: usize = 128;
 #[derive(Debug)]
 #[repr(C)]
 pub struct Timeline {
-    last_generated: Option<Timestamp>,
-    last_visible: Option<Timestamp>,
+    /// Means something when `chunks.arrivals > 0`.
+    last_generated: Timestamp,
+    /// Means something when `visible_arrivals > 0`.
+    last_visible: Timestamp,
+    /// In nanoseconds; means something when `chunks.arrivals > 1`.
+    max_stall: u64,
     /// Last output of the choice that came first, which is mostly the only one; `None` after a hole.
     first_choice: Option<(u32, Option<Timestamp>)>,
-    /// In nanoseconds.
-    max_stall: Option<u64>,
-    gaps: Vec<u64>,
     chunks: Chunks,
     /// Visible arrivals: a TPOT over visible output needs two.
     visible_arrivals: u32,
-    gaps_complete: bool,
     /// A hole lies somewhere behind the last frame that was seen.
     hole_since_frame: bool,
+    /// Whether the `first_` mark of the same name and `terminator` are set.
+    seen: Seen,
+    gaps: Gaps,
     first_body_byte: Option<Timestamp>,
     first_event: Option<Timestamp>,
     first_reasoning: Option<Timestamp>,
@@ -51,6 +53,15 @@ pub struct Timeline {
     hole_before_body: bool,
     hole_before_head: bool,
     hole_in_request: bool,
+}
+
+/// Which marks are set that are set only once: they need not be looked at again.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    event: bool,
+    reasoning: bool,
+    output: bool,
+    terminator: bool,
 }
 
 /// What the end of an inference adds to its marks.
@@ -84,16 +95,16 @@ impl Timeline {
             first_reasoning: None,
             first_output: None,
             first_generated: None,
-            last_generated: None,
+            last_generated: Timestamp::default(),
             terminator: None,
             visible_arrivals: 0,
-            last_visible: None,
+            last_visible: Timestamp::default(),
+            seen: Seen::default(),
             chunks: Chunks::default(),
             first_choice: None,
             choices: Vec::new(),
-            gaps: Vec::new(),
-            gaps_complete: true,
-            max_stall: None,
+            gaps: Gaps::default(),
+            max_stall: 0,
             holes: 0,
             hole_before_output: false,
             hole_behind_output: false,
@@ -112,12 +123,17 @@ impl Timeline {
 
     /// Asks for the memory that [`Timeline::delta`] will need. The result says nothing.
     pub fn touch(&self) -> u64 {
-        self.gaps.last().copied().unwrap_or(0) ^ u64::from(self.chunks.events) ^ u64::from(self.terminator.is_some())
+        self.gaps.touch() ^ u64::from(self.chunks.events)
     }
 
     /// Bytes that are buffered.
     pub fn buffered(&self) -> usize {
-        self.gaps.capacity() * 8
+        self.gaps.buffered()
+    }
+
+    /// Gives up the single gaps to save memory.
+    pub fn forget_gaps(&mut self) {
+        self.gaps.forget();
     }
 
     /// Capture gaps so far.
@@ -159,7 +175,7 @@ impl Timeline {
 
     /// Whether the API's terminator was seen.
     pub fn terminated(&self) -> bool {
-        self.terminator.is_some()
+        self.seen.terminator
     }
 
     /// The instant of the API's terminator.
@@ -170,6 +186,7 @@ impl Timeline {
     /// The API's terminator.
     pub fn terminator(&mut self, at: Timestamp) {
         self.terminator.get_or_insert(at);
+        self.seen.terminator = true;
     }
 
     /// Bytes of the request are missing.
@@ -233,32 +250,36 @@ impl Timeline {
     fn event(&mut self, at: Timestamp) {
         self.hole_since_frame = false;
         self.chunks.events += 1;
-        self.first_event.get_or_insert(at);
+        if !self.seen.event {
+            (self.seen.event, self.first_event) = (true, Some(at));
+        }
     }
 
     #[inline]
     fn output(&mut self, at: Timestamp, reasoning: bool, visible: bool) {
         self.chunks.generated += 1;
         self.chunks.reasoning += u32::from(reasoning);
-        if reasoning {
-            self.first_reasoning.get_or_insert(at);
+        if reasoning && !self.seen.reasoning {
+            (self.seen.reasoning, self.first_reasoning) = (true, Some(at));
         }
         if visible {
-            self.first_output.get_or_insert(at);
-            if self.last_visible != Some(at) {
+            if !self.seen.output {
+                (self.seen.output, self.first_output) = (true, Some(at));
+            }
+            if self.visible_arrivals == 0 || self.last_visible != at {
                 self.visible_arrivals += 1;
-                self.last_visible = Some(at);
+                self.last_visible = at;
             }
         }
-        self.first_generated.get_or_insert(at);
-        if self.last_generated != Some(at) {
-            self.chunks.arrivals += 1;
-            if let Some(last) = self.last_generated {
-                let stall = at.nanos_since(last);
-                self.max_stall = Some(self.max_stall.map_or(stall, |m| m.max(stall)));
-            }
-            self.last_generated = Some(at);
+        if self.chunks.arrivals == 0 {
+            self.first_generated = Some(at);
+        } else if self.last_generated == at {
+            return;
+        } else {
+            self.max_stall = self.max_stall.max(at.nanos_since(self.last_generated));
         }
+        self.chunks.arrivals += 1;
+        self.last_generated = at;
     }
 
     #[inline]
@@ -280,12 +301,12 @@ impl Timeline {
             },
         };
         if let Some(before) = last.replace(at) {
-            if self.gaps.len() < MAX_GAPS {
-                self.gaps.push(at.nanos_since(before));
-            } else {
-                self.gaps_complete = false;
-            }
+            self.gaps.push(at.nanos_since(before));
         }
+    }
+
+    fn last_generated(&self) -> Option<Timestamp> {
+        (self.chunks.arrivals > 0).then_some(self.last_generated)
     }
 
     /// Whether generated output was seen.
@@ -300,6 +321,7 @@ impl Timeline {
 
     /// The marks and measures, with `usage` as the provider gave it.
     pub fn finish(self, end: &Ending, usage: Option<&Usage>) -> Timing {
+        let last_generated = self.last_generated();
         let since = |t: Option<Timestamp>| t.map(|t| t.since(self.start));
         let mark = |t: Option<Timestamp>, hidden: bool| if hidden { None } else { since(t) };
         let absent = if end.stream { end.reason } else { self.absent_answer(end) };
@@ -319,7 +341,7 @@ impl Timeline {
         };
         // Where neither the end nor a finish reason was seen, more output may have come: what was seen last is not the last.
         let unseen = self.end_unseen(end);
-        let max_stall = match self.max_stall.map(Duration::from_nanos) {
+        let max_stall = match (self.chunks.arrivals > 1).then(|| Duration::from_nanos(self.max_stall)) {
             _ if !end.stream => Err(absent),
             _ if self.hole_in_response() => Err(Reason::CaptureGap),
             _ if unseen => Err(absent),
@@ -354,13 +376,12 @@ impl Timeline {
             first_output: mark(self.first_output, self.hole_before_output || answer_hidden || echo),
             ttft,
             ttfa,
-            last_generated: mark(self.last_generated, self.hole_in_response() || !end.stream || unseen),
+            last_generated: mark(last_generated, self.hole_in_response() || !end.stream || unseen),
             duration,
             tpot,
             tpot_without_reasoning,
             max_stall,
-            gaps_complete: self.gaps_complete,
-            gaps: if end.stream && !echo { self.gaps } else { Vec::new() },
+            gaps: if end.stream && !echo { self.gaps } else { Gaps::default() },
         }
     }
 
@@ -378,7 +399,7 @@ impl Timeline {
 
     fn tpot(&self, end: &Ending, usage: Option<&Usage>, absent: Reason) -> (Result<f64, Reason>, bool) {
         let plain = |why| (Err(why), false);
-        let (Some(first), Some(last), true) = (self.first_generated, self.last_generated, end.stream) else {
+        let (Some(first), Some(last), true) = (self.first_generated, self.last_generated(), end.stream) else {
             return plain(if self.hole_in_response() && end.stream { Reason::CaptureGap } else { absent });
         };
         if self.hole_in_response() {
@@ -459,7 +480,7 @@ mod tests {
             (Ok(Duration::from_millis(200)), Some(Duration::from_millis(100)), Ok(Duration::from_millis(350)))
         );
         assert_eq!((f.tpot, f.max_stall), (Ok(0.025), Ok(Duration::from_millis(80))));
-        assert_eq!(f.gaps, [20_000_000, 0, 80_000_000]);
+        assert_eq!(f.gaps.iter().collect::<Vec<_>>(), [20_000_000, 0, 80_000_000]);
     }
 
     #[test]
@@ -491,7 +512,7 @@ mod tests {
         t.terminator(at(300));
         let f = t.finish(&Ending { echoed: true, ..ended(300) }, Some(&usage(2, None)));
         assert_eq!((f.ttft, f.ttfa, f.tpot), (Err(Reason::Unparsed), Err(Reason::Unparsed), Err(Reason::Unparsed)));
-        assert_eq!((f.max_stall, f.first_output, f.gaps.len()), (Err(Reason::Unparsed), None, 0));
+        assert_eq!((f.max_stall, f.first_output, f.gaps.count()), (Err(Reason::Unparsed), None, 0));
         assert_eq!(f.duration, Ok(Duration::from_millis(300)));
     }
 
@@ -507,7 +528,7 @@ mod tests {
         let f = t.finish(&ended(100), Some(&usage(9, None)));
         assert_eq!((f.ttft, f.tpot), (Ok(Duration::from_millis(10)), Err(Reason::CaptureGap)));
         assert_eq!((f.max_stall, f.duration), (Err(Reason::CaptureGap), Err(Reason::CaptureGap)));
-        assert_eq!(f.gaps, [10_000_000, 5_000_000]);
+        assert_eq!(f.gaps.iter().collect::<Vec<_>>(), [10_000_000, 5_000_000]);
         let mut t = Timeline::new(at(0));
         t.hole();
         t.frame(at(10), &[text(0)]);

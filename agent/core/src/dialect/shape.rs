@@ -1,6 +1,7 @@
 //! The fast path of a stream: its chunks differ in one string only. Once a chunk was parsed and found to be nothing but one piece
 //! of output, its name and what stood around that string are remembered; a later chunk with the same bytes there is the same event,
-//! and needs no parsing. Values that change from chunk to chunk and that no dialect reads ([`NOISE`]) are holes as well.
+//! and needs no parsing. Values that change from chunk to chunk and that no dialect reads ([`NOISE`]) become holes as well, once shapes without
+//! them did not last.
 //!
 //! The output's own text is not remembered. That the shortcut never changes a result is held by a property test
 //! (`tests/tests/recordings.rs`: every event of every recording and flow, and mutations of them, with and without it).
@@ -20,6 +21,9 @@ const MAX_SHAPE: usize = 4096;
 /// Keys whose values no dialect reads, and which some servers change with every chunk: OpenAI's padding against eavesdroppers, and the
 /// clock of servers that stamp chunks.
 const NOISE: [&[u8]; 2] = [b"\"obfuscation\"", b"\"created\""];
+
+/// After so many shapes that did not fit, noise may be the reason: to look for it in every chunk has its price.
+const STEADY: u8 = 2;
 
 /// Holes of a shape: the text, and the noise.
 const MAX_HOLES: usize = 1 + NOISE.len();
@@ -45,6 +49,8 @@ pub struct Shape {
     /// Where in `bytes` each hole is, and what it takes.
     holes: [(u16, Hole); MAX_HOLES],
     used: u8,
+    /// How often something was learnt: each time means that the shape before it did not fit.
+    learnt: u8,
     choice: u32,
     kind: Option<Output>,
 }
@@ -95,7 +101,8 @@ impl Shape {
         }
         let mut holes = [(start..end, Hole::Text), (0..0, Hole::String), (0..0, Hole::String)];
         let mut used = 1;
-        for key in NOISE {
+        self.learnt = self.learnt.saturating_add(1);
+        for key in NOISE.into_iter().filter(|_| self.learnt > STEADY) {
             if let Some((place, hole)) = noise(data, key).filter(|(place, _)| place.end <= start || end <= place.start) {
                 holes[used] = (place, hole);
                 used += 1;
@@ -168,7 +175,9 @@ mod tests {
     fn learnt(data: &str, text: &str) -> Shape {
         let mut shape = Shape::default();
         let at = data.find(text).unwrap();
-        shape.learn(frame(data), &data[at..at + text.len()], 3, Output::Text);
+        for _ in 0..=STEADY {
+            shape.learn(frame(data), &data[at..at + text.len()], 3, Output::Text);
+        }
         shape
     }
 

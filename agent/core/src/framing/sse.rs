@@ -11,13 +11,12 @@ use crate::framing::{Frame, MAX_EVENT, Unit, clear};
 /// Bytes of an event's name that are kept.
 const MAX_NAME: usize = 64;
 
-/// Cuts a body into events.
+/// Cuts a body into events. What [`Framer::whole`] looks at stands first.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub struct Framer {
     /// An unfinished line.
     line: Vec<u8>,
-    /// Data lines of the unfinished event, joined by line feeds.
-    data: Vec<u8>,
     name: Vec<u8>,
     /// Whether `data` holds a line (it may be an empty one).
     has_data: bool,
@@ -27,6 +26,8 @@ pub struct Framer {
     /// The last piece ended with CR: an LF at the beginning of the next belongs to it.
     after_cr: bool,
     skip: Skip,
+    /// Data lines of the unfinished event, joined by line feeds.
+    data: Vec<u8>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

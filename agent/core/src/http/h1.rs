@@ -84,9 +84,10 @@ enum State {
 
 /// The parser of one direction.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Parser {
-    role: Role,
     state: State,
+    role: Role,
     head: Vec<u8>,
     skipped: u64,
 }

@@ -20,24 +20,26 @@ struct Pending {
 
 /// The pairing of one connection.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Session {
-    requests: Direction,
-    up: Parser,
+    // what `whole_part` looks at stands first
+    /// While `answering`: the front's id.
+    answered: ExchangeId,
     down: Parser,
+    requests: Direction,
+    /// Whether the front's response head was seen.
+    answering: bool,
+    upgraded: bool,
+    client_finished: bool,
+    /// A hole hid where the front's response begins or ends.
+    adrift: bool,
+    up: Parser,
     pending: VecDeque<Pending>,
     next: ExchangeId,
     /// The request whose body is being read.
     sending: Option<ExchangeId>,
-    /// Whether the front's response head was seen.
-    answering: bool,
-    /// While `answering`: the front's id.
-    answered: ExchangeId,
     request_begun: Timestamp,
     response_begun: Timestamp,
-    client_finished: bool,
-    upgraded: bool,
-    /// A hole hid where the front's response begins or ends.
-    adrift: bool,
 }
 
 impl Session {
@@ -89,6 +91,11 @@ impl Session {
             return None;
         }
         Some((self.answered, self.down.whole_chunk(bytes)?))
+    }
+
+    /// Asks for the memory that [`Session::whole_part`] will need. The result says nothing.
+    pub fn touch(&self) -> u64 {
+        self.answered ^ u64::from(self.answering)
     }
 
     /// Takes the next bytes of one direction.
