@@ -25,9 +25,8 @@ pub struct Timeline {
     first_generated: Option<Timestamp>,
     last_generated: Option<Timestamp>,
     terminator: Option<Timestamp>,
-    /// Visible arrivals: a TPOT over visible output needs two.
-    visible_arrivals: u32,
-    last_visible: Option<Timestamp>,
+    /// Whether reasoning was only summarised: its text says nothing about the pace of its tokens.
+    summarised: bool,
     chunks: Chunks,
     /// Last output of each choice; `None` after a hole.
     choices: Vec<(u32, Option<Timestamp>)>,
@@ -81,8 +80,7 @@ impl Timeline {
             first_generated: None,
             last_generated: None,
             terminator: None,
-            visible_arrivals: 0,
-            last_visible: None,
+            summarised: false,
             chunks: Chunks::default(),
             choices: Vec::new(),
             gaps: Vec::new(),
@@ -191,8 +189,10 @@ impl Timeline {
         for event in events {
             match event {
                 LlmEvent::Delta { choice, kind } => {
-                    reasoning |= *kind == Output::Reasoning;
-                    visible |= *kind != Output::Reasoning;
+                    let thought = matches!(kind, Output::Reasoning | Output::Summary);
+                    reasoning |= thought;
+                    visible |= !thought;
+                    self.summarised |= *kind == Output::Summary;
                     // Text and a tool call of one choice in one event are one output of it.
                     let again = events
                         .iter()
@@ -216,10 +216,6 @@ impl Timeline {
         }
         if visible {
             self.first_output.get_or_insert(at);
-            if self.last_visible != Some(at) {
-                self.visible_arrivals += 1;
-                self.last_visible = Some(at);
-            }
         }
         self.first_generated.get_or_insert(at);
         if self.last_generated != Some(at) {
@@ -360,18 +356,19 @@ impl Timeline {
         if self.chunks.arrivals < 2 {
             return plain(Reason::OneArrival);
         }
-        let hidden = usage.and_then(|u| u.reasoning).filter(|n| *n > 0 && self.chunks.reasoning == 0);
-        let (from, tokens) = match (hidden, self.first_output) {
-            // Hidden reasoning is in the usage and not on the wire: only the visible tokens have a pace.
-            (Some(hidden), Some(visible)) => (visible, tokens.saturating_sub(hidden)),
-            _ => (first, tokens),
+        // Reasoning that was not sent, or only as a summary, is in the usage: only the visible tokens have a pace.
+        let shown = self.chunks.reasoning > 0 && !self.summarised;
+        let hidden = usage.and_then(|u| u.reasoning).filter(|n| *n > 0 && !shown);
+        let (from, tokens) = match hidden {
+            Some(hidden) => (self.first_output, tokens.saturating_sub(hidden)),
+            None => (Some(first), tokens),
         };
         if tokens < 2 {
             return (Err(Reason::OneToken), hidden.is_some());
         }
-        if hidden.is_some() && self.visible_arrivals < 2 {
-            return (Err(Reason::OneArrival), true);
-        }
+        let Some(from) = from.filter(|from| *from < last) else {
+            return (Err(Reason::OneArrival), hidden.is_some());
+        };
         (Ok(last.since(from).as_secs_f64() / (tokens - 1) as f64), hidden.is_some())
     }
 }
@@ -441,6 +438,12 @@ mod tests {
         // Hidden reasoning: 7 of 10 tokens were never on the wire.
         assert_eq!(tpot(two, Some(usage(10, Some(7)))), Ok(0.005));
         assert_eq!(tpot(two, Some(usage(10, Some(11)))), Err(Reason::OneToken));
+        // Summarised: its tokens have no pace; the summary behind the first answer ends the visible span.
+        let sum = LlmEvent::Delta { choice: 0, kind: Output::Summary };
+        let summed: &[(u64, &[LlmEvent])] = &[(5, std::slice::from_ref(&sum)), (10, &[text(0)]), (20, &[text(0)])];
+        assert_eq!(tpot(summed, Some(usage(10, Some(7)))), Ok(0.005));
+        assert_eq!(tpot(&summed[..2], Some(usage(10, Some(7)))), Err(Reason::OneArrival));
+        assert_eq!(tpot(&[(5, &[sum.clone()]), (9, &[sum])], Some(usage(10, Some(7)))), Err(Reason::OneArrival));
         // Shown in full: it counts.
         assert_eq!(tpot(&[(10, &[THINK]), (20, &[text(0)])], Some(usage(11, Some(7)))), Ok(0.001));
     }
