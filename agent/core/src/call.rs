@@ -175,8 +175,9 @@ impl Call {
                 }
                 self.asked = asked;
             }
-            // A request that cannot be read keeps its place where the path is sure.
+            // A request that cannot be read keeps its place where the path is sure; one without a body has nothing to read.
             Err(_) if self.certainty < Match::Certain => self.dialect = None,
+            Err(_) if self.request_bytes == 0 => {}
             Err(what) => cx.anomalies.count(what),
         }
     }
@@ -334,8 +335,10 @@ impl Call {
         };
         // A count that grows with the stream is final only where nothing can have followed it.
         let outgrown = self.facts.hole_since_usage || matches!(outcome, Outcome::Lost | Outcome::Truncated);
-        let settled = !stream || self.facts.usage_settled || !outgrown;
-        let usage = self.facts.usage.filter(|u| *u != Usage::default() && settled);
+        let settled = !stream || self.facts.usage_settled && !dialect.usage_grows() || !outgrown;
+        // What is only sent again was counted when it was made.
+        let operation = dialect.operation(&self.head);
+        let usage = self.facts.usage.filter(|u| *u != Usage::default() && settled && operation.is_inference());
         let unseen = self.timeline.hole_in_response() || matches!(outcome, Outcome::Lost | Outcome::Truncated);
         if unseen && self.facts.finished.len() < self.timeline.choices().max(usize::from(stream)) {
             // Some of several choices: which reasons are missing cannot be told.
@@ -350,13 +353,13 @@ impl Call {
         let provider = self.head.host.as_ref().and_then(|h| semconv::provider_of_host(h.as_str()));
         let provider = provider.or(self.response.as_ref().and_then(|r| r.provider)).unwrap_or(semconv::PROVIDER_OTHER);
         let trace = conn.trace(timing.start, self.head.traceparent);
-        let asked_model = self.asked.model.0.or_else(|| dialect.model(&self.head)).or(self.head.query.model);
+        let asked_model = self.asked.model.0.take().or_else(|| dialect.model(&self.head)).or(self.head.query.model);
         Some(Inference {
             tap: conn.info.tap,
             vantage: conn.vantage(),
             api: dialect.about().api,
             provider,
-            operation: dialect.about().operation,
+            operation,
             stream,
             protocol: conn.protocol,
             client,
@@ -368,10 +371,10 @@ impl Call {
                 bytes: self.request_bytes,
                 id: self.head.id,
                 traceparent: self.head.traceparent,
-                max_tokens: self.asked.max_completion_tokens.0.or(self.asked.max_tokens.0),
-                temperature: self.asked.temperature.0,
-                top_p: self.asked.top_p.0,
-                choices: self.asked.n.0.and_then(|n| u32::try_from(n).ok()).filter(|n| *n != 1),
+                max_tokens: self.asked.bound(),
+                temperature: self.asked.heat(),
+                top_p: self.asked.nucleus(),
+                choices: self.asked.choices(),
             },
             response: Response {
                 model: self.facts.model,
@@ -414,6 +417,8 @@ impl Call {
             facts.failed = http_error_kind(body).or_else(said).map(Some);
             return Some((facts, true));
         }
+        // What the head counted is the answer's, where its body does not say it better.
+        facts.usage = self.facts.usage;
         let mut reader = self.dialect?.reader();
         cx.events.clear();
         let kind = reader.answer(body, cx.events);
