@@ -12,13 +12,14 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 
 use crate::anomaly::{Anomalies, Anomaly};
-use crate::call::{Call, Place, Scratch};
+use crate::call::Call;
 use crate::calls::Calls;
 use crate::dialect::LlmEvent;
 use crate::http::detect::{Speaks, speaks};
 use crate::http::event::{ExchangeId, HttpEvent, Over};
 use crate::http::session::Session;
 use crate::inference::Inference;
+use crate::measure::{Place, Scratch};
 use crate::stream::{ConnId, ConnInfo, Direction, End, GapReason, StreamEvent, Timestamp, Verdict};
 
 /// Exchanges of other kinds after which a connection that never carried LLM traffic is muted.
