@@ -9,6 +9,7 @@ pub mod calls;
 pub mod dialect;
 pub mod facts;
 pub mod framing;
+pub mod gaps;
 pub mod http;
 pub mod inference;
 pub mod measure;
