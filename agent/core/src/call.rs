@@ -96,7 +96,7 @@ impl Call {
 
     /// Gives up the single gaps between chunks to save memory.
     pub fn forget_gaps(&mut self) {
-        self.timeline.forget_gaps();
+        self.measure.timeline.forget_gaps();
     }
 
     /// Whether the API's terminator was seen, and when.

@@ -21,3 +21,4 @@ pub mod stream;
 pub mod tcp;
 pub mod timeline;
 pub mod trace;
+pub mod ws;

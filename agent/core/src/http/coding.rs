@@ -9,9 +9,9 @@ use crate::http::head::Coding;
 /// Bytes of state that one inflater holds, for the account of buffered bytes.
 pub const STATE_BYTES: usize = 48 << 10;
 /// Output beyond this must not exceed [`MAX_RATIO`] times the input.
-const FREE_OUTPUT: u64 = 16 << 20;
+pub const FREE_OUTPUT: u64 = 16 << 20;
 /// No text that a model writes compresses better than this.
-const MAX_RATIO: u64 = 200;
+pub const MAX_RATIO: u64 = 200;
 
 /// Undoes a content coding.
 #[derive(Debug)]
