@@ -99,6 +99,11 @@ impl Call {
         self.measure.timeline.forget_gaps();
     }
 
+    /// The request's head, when the call is over without being one: the connection changes its protocol.
+    pub fn into_head(self) -> RequestHead {
+        self.head
+    }
+
     /// Whether the API's terminator was seen, and when.
     pub fn terminated_at(&self) -> Option<Timestamp> {
         self.measure.timeline.terminator_at()
@@ -137,8 +142,9 @@ impl Call {
                 }
                 self.asked = asked;
             }
-            // A request that cannot be read keeps its place where the path is sure.
+            // A request that cannot be read keeps its place where the path is sure; one without a body has nothing to read.
             Err(_) if self.certainty < Match::Certain => self.dialect = None,
+            Err(_) if self.request_bytes == 0 => {}
             Err(what) => cx.anomalies.count(what),
         }
     }
@@ -258,16 +264,16 @@ impl Call {
         };
         let readable = answer.is_none_or(|(_, ok)| ok);
         let echoed = self.asked.echo.0 == Some(true);
-        let asked_model = self.asked.model.0.or_else(|| dialect.model(&self.head)).or_else(|| self.head.query.model.clone());
+        let asked_model = self.asked.model.0.take().or_else(|| dialect.model(&self.head)).or_else(|| self.head.query.model.clone());
         let request = Request {
             model: asked_model,
             bytes: self.request_bytes,
             id: self.head.id.clone(),
             traceparent: self.head.traceparent,
-            max_tokens: self.asked.max_completion_tokens.0.or(self.asked.max_tokens.0),
-            temperature: self.asked.temperature.0,
-            top_p: self.asked.top_p.0,
-            choices: self.asked.n.0.and_then(|n| u32::try_from(n).ok()).filter(|n| *n != 1),
+            max_tokens: self.asked.bound(),
+            temperature: self.asked.heat(),
+            top_p: self.asked.nucleus(),
+            choices: self.asked.choices(),
         };
         let head = self.response.as_ref();
         let response = Response {
@@ -279,8 +285,8 @@ impl Call {
             ..Response::default()
         };
         let provider = head.and_then(|r| r.provider);
-        let what = Exchange { about: dialect.about(), head: &self.head, provider, request, response, place };
-        Some(self.measure.finish(&Ended { at, how, by, stream, readable, echoed }, what))
+        let what = Exchange { dialect, head: &self.head, provider, request, response, place };
+        Some(self.measure.finish(Ended { at, how, by, stream, readable, echoed, code: None }, what))
     }
 
     /// Reads an answer that is no stream, or an HTTP error's body. The facts with it, and whether it could be read; `None` never
@@ -306,6 +312,8 @@ impl Call {
             facts.failed = http_error_kind(body).or_else(said).map(Some);
             return Some((facts, true));
         }
+        // What the head counted is the answer's, where its body does not say it better.
+        facts.usage = self.measure.facts.usage;
         let mut reader = self.dialect?.reader();
         cx.events.clear();
         let kind = reader.answer(body, cx.events);

@@ -20,6 +20,8 @@ pub struct Facts {
     pub usage: Option<Usage>,
     /// An error inside the answer, and its type where it has one.
     pub failed: Option<Option<Name>>,
+    /// Whether the client took the inference back, by a word of its API.
+    pub cancelled: bool,
     /// What the server says about its own time.
     pub server: Option<ServerTiming>,
     /// Whether the answer is one of the dialect's.
@@ -77,6 +79,7 @@ impl Facts {
                     load: timing.load.or(old.load),
                 });
             }
+            LlmEvent::Cancelled => self.cancelled = true,
             LlmEvent::Delta { .. } | LlmEvent::ToolStart => {}
         }
     }

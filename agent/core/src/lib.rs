@@ -16,6 +16,7 @@ pub mod measure;
 pub mod name;
 pub mod pipeline;
 pub mod semconv;
+pub mod socket;
 pub mod stats;
 pub mod stream;
 pub mod tcp;

@@ -2,7 +2,7 @@
 //! its end. An HTTP exchange and a turn of a conversation are measured alike; who drives a [`Measure`] knows what carries it.
 
 use crate::anomaly::{Anomalies, Anomaly};
-use crate::dialect::{About, FrameKind, LlmEvent};
+use crate::dialect::{Dialect, FrameKind, LlmEvent};
 use crate::facts::Facts;
 use crate::http::event::{EndedBy, Over};
 use crate::http::head::RequestHead;
@@ -23,7 +23,7 @@ pub struct Measure {
 }
 
 /// How an inference ended, as what carried it says.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Ended {
     /// When.
     pub at: Timestamp,
@@ -37,13 +37,15 @@ pub struct Ended {
     pub readable: bool,
     /// Whether the prompt was to be echoed.
     pub echoed: bool,
+    /// Why the server ended the connection, as it says itself: a close code of a WebSocket.
+    pub code: Option<Name>,
 }
 
 /// What is known of an inference beside its facts and marks.
 #[derive(Debug)]
 pub struct Exchange<'a> {
     /// Its API.
-    pub about: &'static About,
+    pub dialect: &'static dyn Dialect,
     /// The head of its request, or of the request that opened its conversation.
     pub head: &'a RequestHead,
     /// The provider that the server named.
@@ -80,6 +82,24 @@ impl Measure {
         self.facts.hole_since_usage = true;
     }
 
+    /// Events of the answer are missing, though the bytes that are missing need not be its own: one hole until the next event.
+    pub fn missing(&mut self) {
+        if !self.timeline.hole_since_frame() {
+            self.hole();
+        }
+    }
+
+    /// What was said for this inference in a message that is no event of it, in `cx.events`.
+    pub fn aside(&mut self, cx: &mut Scratch<'_>) {
+        cx.events.drain(..).for_each(|e| self.facts.take(e));
+    }
+
+    /// An error that was taken for this inference's was none of its own.
+    pub fn pardon(&mut self) {
+        self.facts.failed = None;
+        self.timeline.go_on();
+    }
+
     /// One event of a stream: `kind`, and what it says in `cx.events`.
     pub fn event(&mut self, at: Timestamp, kind: FrameKind, cx: &mut Scratch<'_>) {
         let Self { facts, timeline } = self;
@@ -107,15 +127,17 @@ impl Measure {
     }
 
     /// The record.
-    pub fn finish(mut self, ended: &Ended, what: Exchange<'_>) -> Inference {
-        let Ended { at, how, by, stream, readable, echoed } = *ended;
-        let (outcome, error, reason) = self.verdict(how, stream, readable, what.response.status);
+    pub fn finish(mut self, ended: Ended, what: Exchange<'_>) -> Inference {
+        let Ended { at, how, by, stream, readable, echoed, code } = ended;
+        let (outcome, error, reason) = self.verdict(how, stream, readable, what.response.status, code);
         let response_ended = how == Over::Complete;
         let ending = Ending { at, response_ended, outcome, stream, reason, choices: self.facts.finished.len(), echoed };
         // A count that grows with the stream is final only where nothing can have followed it.
         let outgrown = self.facts.hole_since_usage || matches!(outcome, Outcome::Lost | Outcome::Truncated);
-        let settled = !stream || self.facts.usage_settled || !outgrown;
-        let usage = self.facts.usage.filter(|u| *u != Usage::default() && settled);
+        let settled = !stream || self.facts.usage_settled && !what.dialect.usage_grows() || !outgrown;
+        // What is only sent again was counted when it was made.
+        let operation = what.dialect.operation(what.head);
+        let usage = self.facts.usage.filter(|u| *u != Usage::default() && settled && operation.is_inference());
         let unseen = self.timeline.hole_in_response() || matches!(outcome, Outcome::Lost | Outcome::Truncated);
         if unseen && self.facts.finished.len() < self.timeline.choices().max(usize::from(stream)) {
             // Some of several choices: which reasons are missing cannot be told.
@@ -126,15 +148,15 @@ impl Measure {
         let chunks = if stream { self.timeline.chunks() } else { Chunks::default() };
         let timing = self.timeline.finish(&ending, usage.as_ref());
         self.facts.finished.sort_by_key(|(choice, _)| *choice);
-        let Exchange { about, head, provider, request, response, place } = what;
+        let Exchange { dialect, head, provider, request, response, place } = what;
         let (client, server) = place.ends();
         let provider = head.host.as_ref().and_then(|h| semconv::provider_of_host(h.as_str())).or(provider);
         Inference {
             tap: place.info.tap,
             vantage: place.vantage(),
-            api: about.api,
+            api: dialect.about().api,
             provider: provider.unwrap_or(semconv::PROVIDER_OTHER),
-            operation: about.operation,
+            operation,
             stream,
             protocol: place.protocol,
             client,
@@ -160,7 +182,14 @@ impl Measure {
         }
     }
 
-    fn verdict(&self, how: Over, stream: bool, readable: bool, status: Option<u16>) -> (Outcome, Option<Failure>, Reason) {
+    fn verdict(
+        &self,
+        how: Over,
+        stream: bool,
+        readable: bool,
+        status: Option<u16>,
+        code: Option<Name>,
+    ) -> (Outcome, Option<Failure>, Reason) {
         let fail = |kind: Option<Name>, other: &str, stage| {
             let kind = kind.or_else(|| Name::new(other));
             kind.map(|kind| Failure { kind, stage })
@@ -171,6 +200,9 @@ impl Measure {
         }
         if let Some(kind) = &facts.failed {
             return (Outcome::Failed, fail(kind.clone(), semconv::PROVIDER_OTHER, Stage::Stream), Reason::StreamError);
+        }
+        if facts.cancelled {
+            return (Outcome::Cancelled, None, Reason::ClientCancelled);
         }
         let ended = self.timeline.terminated() || how == Over::Complete && !facts.finished.is_empty();
         let hole = self.timeline.hole_in_response() || self.timeline.hole_since_frame();
@@ -193,7 +225,7 @@ impl Measure {
             _ if facts.unread => (Outcome::Lost, None, Reason::Unparsed),
             Over::ClientClosed => (Outcome::Cancelled, None, Reason::ClientCancelled),
             Over::ServerReset => (Outcome::Failed, fail(None, "connection_reset", Stage::Transport), Reason::ServerClosed),
-            Over::Complete | Over::ServerClosed => (Outcome::Failed, fail(None, "closed_early", Stage::Transport), Reason::ServerClosed),
+            Over::Complete | Over::ServerClosed => (Outcome::Failed, fail(code, "closed_early", Stage::Transport), Reason::ServerClosed),
             Over::Timeout => (Outcome::Failed, fail(None, "timeout", Stage::Transport), Reason::Timeout),
             Over::InputEnded => (Outcome::Truncated, None, Reason::Truncated),
         }

@@ -181,6 +181,12 @@ impl Socket {
                 TurnEvent::Mark => self.mark = Some(at),
                 TurnEvent::Event(id, kind) => self.event(id, kind, (begun, at), bytes, &mut desk.scratch),
                 TurnEvent::Aside(id) => self.event(id, FrameKind::KeepAlive, (begun, at), bytes, &mut desk.scratch),
+                TurnEvent::Suspected(id) => {
+                    self.event(id, FrameKind::KeepAlive, (begun, at), bytes, &mut desk.scratch);
+                    if let Some(turn) = self.turns.iter_mut().find(|t| t.id == id) {
+                        turn.measure.timeline.terminator(at);
+                    }
+                }
                 TurnEvent::Pardoned(id) => {
                     if let Some(turn) = self.turns.iter_mut().find(|t| t.id == id) {
                         turn.measure.pardon();
@@ -331,7 +337,8 @@ impl Socket {
 
     /// Turns whose API has ended for some time, while the conversation goes on: they are over.
     pub fn give_up(&mut self, ended: impl Fn(Timestamp) -> bool, desk: &mut Desk<'_>) {
-        while let Some((id, at)) = self.turns.iter().find_map(|t| Some((t.id, t.measure.timeline.terminator_at().filter(|at| ended(*at))?))) {
+        while let Some((id, at)) = self.turns.iter().find_map(|t| Some((t.id, t.measure.timeline.terminator_at().filter(|at| ended(*at))?)))
+        {
             if let Talk::Known(_, conversation) = &mut self.talk {
                 conversation.forget(id);
             }

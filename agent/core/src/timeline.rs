@@ -24,9 +24,8 @@ pub struct Timeline {
     first_generated: Option<Timestamp>,
     last_generated: Option<Timestamp>,
     terminator: Option<Timestamp>,
-    /// Visible arrivals: a TPOT over visible output needs two.
-    visible_arrivals: u32,
-    last_visible: Option<Timestamp>,
+    /// Whether reasoning was only summarised: its text says nothing about the pace of its tokens.
+    summarised: bool,
     chunks: Chunks,
     /// Last output of each choice; `None` after a hole.
     choices: Vec<(u32, Option<Timestamp>)>,
@@ -44,6 +43,8 @@ pub struct Timeline {
     hole_in_request: bool,
     /// A hole lies somewhere behind the last frame that was seen.
     hole_since_frame: bool,
+    /// When the inference was asked for is not on the wire.
+    start_unseen: bool,
 }
 
 /// What the end of an inference adds to its marks.
@@ -79,8 +80,7 @@ impl Timeline {
             first_generated: None,
             last_generated: None,
             terminator: None,
-            visible_arrivals: 0,
-            last_visible: None,
+            summarised: false,
             chunks: Chunks::default(),
             choices: Vec::new(),
             gaps: Gaps::default(),
@@ -93,6 +93,7 @@ impl Timeline {
             hole_before_head: false,
             hole_in_request: false,
             hole_since_frame: false,
+            start_unseen: false,
         }
     }
 
@@ -163,6 +164,16 @@ impl Timeline {
         self.terminator.get_or_insert(at);
     }
 
+    /// When the inference was asked for is not on the wire: what begins there is undefined.
+    pub fn start_unseen(&mut self) {
+        self.start_unseen = true;
+    }
+
+    /// What seemed to be the end was none.
+    pub fn go_on(&mut self) {
+        self.terminator = None;
+    }
+
     /// Bytes of the request are missing.
     pub fn hole_in_request(&mut self) {
         self.holes += 1;
@@ -193,8 +204,10 @@ impl Timeline {
         for event in events {
             match event {
                 LlmEvent::Delta { choice, kind } => {
-                    reasoning |= *kind == Output::Reasoning;
-                    visible |= *kind != Output::Reasoning;
+                    let thought = matches!(kind, Output::Reasoning | Output::Summary);
+                    reasoning |= thought;
+                    visible |= !thought;
+                    self.summarised |= *kind == Output::Summary;
                     // Text and a tool call of one choice in one event are one output of it.
                     let again = events
                         .iter()
@@ -218,10 +231,6 @@ impl Timeline {
         }
         if visible {
             self.first_output.get_or_insert(at);
-            if self.last_visible != Some(at) {
-                self.visible_arrivals += 1;
-                self.last_visible = Some(at);
-            }
         }
         self.first_generated.get_or_insert(at);
         if self.last_generated != Some(at) {
@@ -299,7 +308,8 @@ impl Timeline {
         let (ttft, ttfa, max_stall) = (told(ttft), told(ttfa), told(max_stall));
         let tpot = if apart(tpot.is_ok()) { tpot } else { Err(Reason::Unparsed) };
         let echo = !apart(true);
-        Timing {
+        let unknown = self.start_unseen;
+        let timing = Timing {
             start: self.start,
             end: self.terminator.unwrap_or(end.at),
             request_sent: mark(self.request_sent, self.hole_in_request),
@@ -319,7 +329,8 @@ impl Timeline {
             tpot_without_reasoning,
             max_stall,
             gaps: if end.stream && !echo { self.gaps } else { Gaps::default() },
-        }
+        };
+        if unknown { without_start(timing) } else { timing }
     }
 
     /// Why an answer that is no stream has no first token.
@@ -357,19 +368,38 @@ impl Timeline {
         if self.chunks.arrivals < 2 {
             return plain(Reason::OneArrival);
         }
-        let hidden = usage.and_then(|u| u.reasoning).filter(|n| *n > 0 && self.chunks.reasoning == 0);
-        let (from, tokens) = match (hidden, self.first_output) {
-            // Hidden reasoning is in the usage and not on the wire: only the visible tokens have a pace.
-            (Some(hidden), Some(visible)) => (visible, tokens.saturating_sub(hidden)),
-            _ => (first, tokens),
+        // Reasoning that was not sent, or only as a summary, is in the usage: only the visible tokens have a pace.
+        let shown = self.chunks.reasoning > 0 && !self.summarised;
+        let hidden = usage.and_then(|u| u.reasoning).filter(|n| *n > 0 && !shown);
+        let (from, tokens) = match hidden {
+            Some(hidden) => (self.first_output, tokens.saturating_sub(hidden)),
+            None => (Some(first), tokens),
         };
         if tokens < 2 {
             return (Err(Reason::OneToken), hidden.is_some());
         }
-        if hidden.is_some() && self.visible_arrivals < 2 {
-            return (Err(Reason::OneArrival), true);
-        }
+        let Some(from) = from.filter(|from| *from < last) else {
+            return (Err(Reason::OneArrival), hidden.is_some());
+        };
         (Ok(last.since(from).as_secs_f64() / (tokens - 1) as f64), hidden.is_some())
+    }
+}
+
+/// The same without what begins with the request.
+fn without_start(t: Timing) -> Timing {
+    let known = |figure: Result<Duration, Reason>| figure.and(Err(Reason::MissedStart));
+    Timing {
+        request_sent: None,
+        response_head: None,
+        first_body_byte: None,
+        first_event: None,
+        first_reasoning: None,
+        first_output: None,
+        last_generated: None,
+        ttft: known(t.ttft),
+        ttfa: known(t.ttfa),
+        duration: known(t.duration),
+        ..t
     }
 }
 
@@ -438,6 +468,12 @@ mod tests {
         // Hidden reasoning: 7 of 10 tokens were never on the wire.
         assert_eq!(tpot(two, Some(usage(10, Some(7)))), Ok(0.005));
         assert_eq!(tpot(two, Some(usage(10, Some(11)))), Err(Reason::OneToken));
+        // Summarised: its tokens have no pace; the summary behind the first answer ends the visible span.
+        let sum = LlmEvent::Delta { choice: 0, kind: Output::Summary };
+        let summed: &[(u64, &[LlmEvent])] = &[(5, std::slice::from_ref(&sum)), (10, &[text(0)]), (20, &[text(0)])];
+        assert_eq!(tpot(summed, Some(usage(10, Some(7)))), Ok(0.005));
+        assert_eq!(tpot(&summed[..2], Some(usage(10, Some(7)))), Err(Reason::OneArrival));
+        assert_eq!(tpot(&[(5, &[sum.clone()]), (9, &[sum])], Some(usage(10, Some(7)))), Err(Reason::OneArrival));
         // Shown in full: it counts.
         assert_eq!(tpot(&[(10, &[THINK]), (20, &[text(0)])], Some(usage(11, Some(7)))), Ok(0.001));
     }

@@ -39,7 +39,9 @@ pub enum TurnEvent {
     Event(TurnId, FrameKind),
     /// The message is no event of this turn, but what the conversation hears in it belongs to it.
     Aside(TurnId),
-    /// An error that was held against this turn was another's.
+    /// The message is an error that may be this turn's: if nothing more comes of it, this was its end.
+    Suspected(TurnId),
+    /// The error was another's.
     Pardoned(TurnId),
     /// The turn is over.
     Over(TurnId),

@@ -38,7 +38,8 @@ impl Dialect for Live {
     }
 
     fn probe(&self, head: &RequestHead) -> Match {
-        let named = || ["BidiGenerateContent", "BidiGenerateContentConstrained"].iter().any(|n| head.path.trim_end_matches('/').ends_with(n));
+        let named =
+            || ["BidiGenerateContent", "BidiGenerateContentConstrained"].iter().any(|n| head.path.trim_end_matches('/').ends_with(n));
         match head.upgrade {
             Some(Upgrade::WebSocket) if named() => Match::Certain,
             Some(Upgrade::WebSocket) => Match::Maybe,
@@ -162,7 +163,9 @@ struct Signal<'a> {
 
 impl Signal<'_> {
     fn ends(&self) -> bool {
-        [&self.vad_signal_type, &self.voice_activity_type].iter().any(|w| w.text().is_some_and(|t| t.ends_with("EOS") || t.ends_with("END")))
+        [&self.vad_signal_type, &self.voice_activity_type]
+            .iter()
+            .any(|w| w.text().is_some_and(|t| t.ends_with("EOS") || t.ends_with("END")))
     }
 }
 

@@ -88,7 +88,6 @@ struct Response<'a> {
     id: Word<'a>,
     #[serde(borrow)]
     status: Word<'a>,
-    #[serde(borrow)]
     status_details: Object<Details>,
 }
 
@@ -302,12 +301,13 @@ impl Turns {
         }
         let kind = refusal.and_then(|r| r.r#type.0.clone().or_else(|| r.code.0.clone()));
         says.push(LlmEvent::Failed { kind });
-        out.push(TurnEvent::Event(turn.id, FrameKind::Last));
         turn.suspect = true;
+        let id = turn.id;
         if named.is_some() {
-            let id = turn.id;
-            out.push(TurnEvent::Over(id));
+            out.extend([TurnEvent::Event(id, FrameKind::Last), TurnEvent::Over(id)]);
             self.turns.retain(|t| t.id != id);
+        } else {
+            out.push(TurnEvent::Suspected(id));
         }
     }
 }
