@@ -1,7 +1,7 @@
 //! `tokengauge dialects`: the registry of the core, as a list.
 
 use serde::Serialize;
-use tokengauge_core::dialect::DIALECTS;
+use tokengauge_core::dialect::{About, DIALECTS};
 
 use crate::cli::ListFormat;
 
@@ -14,7 +14,8 @@ struct Row {
 }
 
 fn rows() -> Vec<Row> {
-    DIALECTS.iter().map(|d| Row { api: d.api(), operation: d.operation().as_str(), paths: d.paths(), doc: d.doc() }).collect()
+    let row = |a: &About| Row { api: a.api, operation: a.operation.as_str(), paths: a.paths, doc: a.doc };
+    DIALECTS.iter().map(|d| row(d.about())).collect()
 }
 
 /// The list in the given form, with a line end at its end.
@@ -45,7 +46,7 @@ mod tests {
     fn every_dialect_is_listed_in_every_form() {
         for format in [ListFormat::Table, ListFormat::Markdown, ListFormat::Json] {
             let text = list(format);
-            assert!(DIALECTS.iter().all(|d| text.contains(d.api())), "{text}");
+            assert!(DIALECTS.iter().all(|d| text.contains(d.about().api)), "{text}");
         }
     }
 }

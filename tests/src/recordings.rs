@@ -37,7 +37,7 @@ pub fn all() -> Option<Vec<Recording>> {
     let index: Value = serde_json::from_slice(&index).unwrap();
     let known = |e: &&Value| {
         let api = e["api"].as_str().unwrap_or_default();
-        DIALECTS.iter().any(|d| d.api() == api)
+        DIALECTS.iter().any(|d| d.about().api == api)
     };
     let found = index["fixtures"].as_array().unwrap().iter().filter(known).map(|e| Recording::read(&dir, e)).collect();
     Some(found)
@@ -94,7 +94,7 @@ impl Recording {
     /// The recording as a flow: the request at 0, the head at 100 ms, event n at 200 + 10 n ms.
     pub fn flow(&self) -> Flow {
         let api = self.entry["api"].as_str().unwrap();
-        let usual = DIALECTS.iter().find(|d| d.api() == api).unwrap().paths()[0];
+        let usual = DIALECTS.iter().find(|d| d.about().api == api).unwrap().about().paths[0];
         let target = self.entry["url"].as_str().and_then(|url| url.split_once("://")).map(|(_, target)| target);
         let (host, path) = target.and_then(|t| t.split_once('/')).unwrap_or(("unknown.test", usual.trim_start_matches('/')));
         let anthropic = if self.entry["api"] == "anthropic.messages" { "anthropic-version: 2023-06-01\r\n" } else { "" };

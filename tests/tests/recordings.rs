@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tokengauge_core::dialect::{DIALECTS, LlmEvent};
 use tokengauge_core::framing::Frame;
-use tokengauge_core::framing::sse::{Framer, Unit};
+use tokengauge_core::framing::{Unit, sse::Framer};
 use tokengauge_core::inference::Inference;
 use tokengauge_tests::figures::invented;
 use tokengauge_tests::flow::{Step, fixtures};
@@ -143,8 +143,8 @@ fn check_shortcut(what: &str, frames: &[(Vec<u8>, Vec<u8>)]) {
             let (mut with, mut without) = (Vec::new(), Vec::new());
             let kinds = (one.frame(frame, &mut with), dialect.reader().frame(frame, &mut without));
             let text = String::from_utf8_lossy(data);
-            assert_eq!(kinds.0, kinds.1, "{what} {} {text}", dialect.api());
-            assert_eq!(lasting(&with), lasting(&without), "{what} {} {text}", dialect.api());
+            assert_eq!(kinds.0, kinds.1, "{what} {} {text}", dialect.about().api);
+            assert_eq!(lasting(&with), lasting(&without), "{what} {} {text}", dialect.about().api);
         }
     }
 }

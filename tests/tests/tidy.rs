@@ -28,12 +28,12 @@ fn every_rule_can_fail() {
 fn flows_measure_as_the_dialect_of_their_folder() {
     for (_, flow) in fixtures() {
         let folder = flow.name.split('/').next().unwrap_or_default();
-        let Some(dialect) = DIALECTS.iter().find(|d| d.api() == folder) else {
+        let Some(dialect) = DIALECTS.iter().find(|d| d.about().api == folder) else {
             assert_eq!(folder, "http", "{}: no dialect of that name", flow.name);
             continue;
         };
         for i in flow.measure().inferences {
-            assert_eq!(i.api, dialect.api(), "{}", flow.name);
+            assert_eq!(i.api, dialect.about().api, "{}", flow.name);
         }
     }
 }

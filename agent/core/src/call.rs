@@ -7,10 +7,10 @@ use crate::anomaly::{Anomalies, Anomaly};
 use crate::dialect::body::{Asked, http_error_kind};
 use crate::dialect::{self, Dialect, FrameKind, LlmEvent, Match, Reader};
 use crate::framing::json::Skeleton;
-use crate::framing::sse::{Framer, Unit};
+use crate::framing::{Framer, Framing, Unit, sse};
 use crate::http::coding::{Decoder, STATE_BYTES};
+use crate::http::event::{EndedBy, Over, Side};
 use crate::http::head::{MediaType, RequestHead, ResponseHead};
-use crate::http::session::{Over, Side};
 use crate::inference::{Failure, Inference, Outcome, Reason, Request, Response, ServerTiming, Stage, Trace, Usage, Vantage};
 use crate::name::Name;
 use crate::semconv;
@@ -39,6 +39,8 @@ pub struct Call {
     response_bytes: u64,
     decoder: Option<Decoder>,
     body: Body,
+    /// How a body is cut that its head calls JSON, where it is a stream all the same.
+    pieces: Option<Framing>,
     reader: Option<Box<dyn Reader>>,
     facts: Facts,
 }
@@ -105,6 +107,7 @@ impl Call {
             response_bytes: 0,
             decoder: None,
             body: Body::Skipped,
+            pieces: None,
             reader: None,
             facts: Facts::default(),
             head,
@@ -176,7 +179,22 @@ impl Call {
         self.timeline.response_head(begun);
         if let Some(dialect) = self.dialect {
             self.reader = Some(dialect.reader());
-            self.body = if head.media == MediaType::EventStream { Body::Stream(Framer::default()) } else { Body::Undecided };
+            let framing = match head.media {
+                _ if head.status >= 400 => None,
+                MediaType::EventStream => Some(Framing::Sse),
+                MediaType::Ndjson => Some(Framing::NdJson),
+                MediaType::AwsEventStream => Some(Framing::AwsEventStream),
+                MediaType::Grpc => Some(Framing::Lengths),
+                MediaType::Json | MediaType::Other | MediaType::Missing => None,
+            };
+            self.body = framing.and_then(Framer::new).map_or(Body::Undecided, Body::Stream);
+            // A JSON body that the dialect knows to be cut into pieces.
+            self.pieces = dialect.framing(&self.head, &self.asked).filter(|_| head.status < 400);
+            cx.events.clear();
+            if let Some(reader) = self.reader.as_deref_mut() {
+                reader.head(&head, cx.events);
+            }
+            cx.events.drain(..).for_each(|e| self.facts.take(e));
             if let Some(coding) = head.coding {
                 self.decoder = Decoder::new(coding);
                 if self.decoder.is_none() {
@@ -197,7 +215,8 @@ impl Call {
         self.timeline.body(at);
         self.response_bytes += bytes.len() as u64;
         let Some(reader) = self.reader.as_deref_mut() else { return };
-        let mut parts = Reading { reader, facts: &mut self.facts, timeline: &mut self.timeline, body: &mut self.body, at };
+        let mut parts =
+            Reading { reader, facts: &mut self.facts, timeline: &mut self.timeline, body: &mut self.body, pieces: self.pieces, at };
         match &mut self.decoder {
             None => parts.plain(bytes, cx),
             Some(decoder) => {
@@ -206,6 +225,14 @@ impl Call {
                     self.facts.unread = true;
                 }
             }
+        }
+    }
+
+    /// The response's trailers.
+    pub fn trailers(&mut self, grpc_status: Option<u32>) {
+        if let Some(code) = grpc_status.filter(|code| *code != 0) {
+            let known = self.facts.failed.take().flatten();
+            self.facts.failed = Some(known.or_else(|| Name::new(grpc_code(code))));
         }
     }
 
@@ -236,11 +263,12 @@ impl Call {
     }
 
     /// The exchange is over. `None` when it was no inference.
-    pub fn over(mut self, at: Timestamp, how: Over, conn: &Place<'_>, cx: &mut Scratch<'_>) -> Option<Inference> {
+    pub fn over(mut self, at: Timestamp, (how, by): (Over, EndedBy), conn: &Place<'_>, cx: &mut Scratch<'_>) -> Option<Inference> {
         if let Body::Stream(_) = self.body
             && let Some(reader) = self.reader.as_deref_mut()
         {
-            let mut parts = Reading { reader, facts: &mut self.facts, timeline: &mut self.timeline, body: &mut self.body, at };
+            let mut parts =
+                Reading { reader, facts: &mut self.facts, timeline: &mut self.timeline, body: &mut self.body, pieces: None, at };
             parts.finish(how, cx);
         }
         let status = self.response.as_ref().map(|r| r.status);
@@ -256,13 +284,12 @@ impl Call {
         if let Some((facts, _)) = answer.as_mut() {
             std::mem::swap(&mut self.facts, facts);
         }
+        let asked_stream = dialect.streams(&self.head, &self.asked) == Some(true);
         let stream = match (&self.body, &self.response) {
             (Body::Stream(_), Some(_)) => !http_error,
             (Body::Json(_), _) => false,
-            (_, Some(r)) => {
-                !http_error && (r.media == MediaType::EventStream || r.media != MediaType::Json && self.asked.stream.0 == Some(true))
-            }
-            (_, None) => self.asked.stream.0 == Some(true),
+            (_, Some(r)) => !http_error && (r.media == MediaType::EventStream || r.media != MediaType::Json && asked_stream),
+            (_, None) => asked_stream,
         };
         let readable = answer.is_none_or(|(_, ok)| ok);
         let (outcome, error, reason) = self.verdict(how, stream, readable, status);
@@ -285,6 +312,7 @@ impl Call {
             // Some of several choices: which reasons are missing cannot be told.
             self.facts.finished.clear();
         }
+        let ended_by = if self.timeline.terminated() { EndedBy::Terminator } else { by };
         let gaps = self.timeline.holes();
         let chunks = if stream { self.timeline.chunks() } else { crate::inference::Chunks::default() };
         let timing = self.timeline.finish(&ending, usage.as_ref());
@@ -293,15 +321,15 @@ impl Call {
         let provider = self.head.host.as_ref().and_then(|h| semconv::provider_of_host(h.as_str()));
         let provider = provider.or(self.response.as_ref().and_then(|r| r.provider)).unwrap_or(semconv::PROVIDER_OTHER);
         let trace = conn.trace(timing.start, self.head.traceparent);
-        let asked_model = self.asked.model.0.or_else(|| deployment(&self.head.path));
+        let asked_model = self.asked.model.0.or_else(|| dialect.model(&self.head)).or(self.head.query.model);
         Some(Inference {
             tap: conn.info.tap,
             vantage: conn.vantage(),
-            api: dialect.api(),
+            api: dialect.about().api,
             provider,
-            operation: dialect.operation(),
+            operation: dialect.about().operation,
             stream,
-            protocol: "http/1.1",
+            protocol: conn.protocol,
             client,
             server,
             host: self.head.host,
@@ -323,8 +351,11 @@ impl Call {
                 finish_reasons: self.facts.finished.into_iter().map(|(_, reason)| reason).collect(),
                 bytes: self.response_bytes,
                 content_encoding: self.response.as_ref().and_then(|r| r.coding).map(|c| c.as_str()),
+                limits: self.response.as_ref().map(|r| r.limits).unwrap_or_default(),
+                request_id: self.response.and_then(|r| r.id),
             },
             outcome,
+            ended_by,
             error,
             usage,
             chunks,
@@ -350,7 +381,8 @@ impl Call {
             }
         };
         if http_error {
-            facts.failed = http_error_kind(body).map(Some);
+            let said = || self.response.as_ref().and_then(|r| r.error_type.clone());
+            facts.failed = http_error_kind(body).or_else(said).map(Some);
             return Some((facts, true));
         }
         let mut reader = self.dialect?.reader();
@@ -413,10 +445,28 @@ impl Call {
     }
 }
 
-/// The deployment that an Azure path names: there the model stands in the path, not in the body.
-fn deployment(path: &str) -> Option<Name> {
-    let rest = path.split("/deployments/").nth(1)?;
-    Name::new(rest.split('/').next()?)
+/// The name of a gRPC status code (<https://grpc.io/docs/guides/status-codes/>).
+fn grpc_code(code: u32) -> &'static str {
+    const NAMES: [&str; 17] = [
+        "OK",
+        "CANCELLED",
+        "UNKNOWN",
+        "INVALID_ARGUMENT",
+        "DEADLINE_EXCEEDED",
+        "NOT_FOUND",
+        "ALREADY_EXISTS",
+        "PERMISSION_DENIED",
+        "RESOURCE_EXHAUSTED",
+        "FAILED_PRECONDITION",
+        "ABORTED",
+        "OUT_OF_RANGE",
+        "UNIMPLEMENTED",
+        "INTERNAL",
+        "UNAVAILABLE",
+        "DATA_LOSS",
+        "UNAUTHENTICATED",
+    ];
+    usize::try_from(code).ok().and_then(|n| NAMES.get(n).copied()).unwrap_or("UNKNOWN")
 }
 
 impl Facts {
@@ -472,6 +522,7 @@ struct Reading<'c> {
     facts: &'c mut Facts,
     timeline: &'c mut Timeline,
     body: &'c mut Body,
+    pieces: Option<Framing>,
     at: Timestamp,
 }
 
@@ -480,9 +531,12 @@ impl Reading<'_> {
     fn plain(&mut self, bytes: &[u8], cx: &mut Scratch<'_>) {
         if let Body::Undecided = self.body {
             match bytes.iter().find(|b| !b.is_ascii_whitespace()) {
-                Some(b'{' | b'[') => *self.body = Body::Json(Skeleton::new(ANSWER_DEPTH)),
+                Some(b'{' | b'[') => {
+                    let pieces = self.pieces.and_then(Framer::new);
+                    *self.body = pieces.map_or_else(|| Body::Json(Skeleton::new(ANSWER_DEPTH)), Body::Stream);
+                }
                 // `data`, `event`, `id`, `retry`, a comment.
-                Some(b'd' | b'e' | b'i' | b'r' | b':') => *self.body = Body::Stream(Framer::default()),
+                Some(b'd' | b'e' | b'i' | b'r' | b':') => *self.body = Body::Stream(Framer::Sse(sse::Framer::default())),
                 Some(_) => {
                     cx.anomalies.count(Anomaly::UnknownBody);
                     self.facts.unread = true;
@@ -491,7 +545,7 @@ impl Reading<'_> {
                 None => {}
             }
         }
-        let Self { reader, facts, timeline, body, at } = self;
+        let Self { reader, facts, timeline, body, at, .. } = self;
         match body {
             Body::Stream(framer) => framer.push(bytes, &mut |unit| unit_of(unit, *at, *reader, facts, timeline, cx)),
             Body::Json(skeleton) => skeleton.push(bytes),
@@ -501,7 +555,7 @@ impl Reading<'_> {
 
     /// The body ended. What is left of an event that was cut off is none.
     fn finish(&mut self, how: Over, cx: &mut Scratch<'_>) {
-        let Self { reader, facts, timeline, body, at } = self;
+        let Self { reader, facts, timeline, body, at, .. } = self;
         if let Body::Stream(framer) = body {
             framer.finish(&mut |unit| match unit {
                 Unit::Event(frame) if how != Over::Complete && !is_whole(frame.data) => {}
@@ -555,6 +609,8 @@ pub struct Place<'a> {
     pub info: &'a ConnInfo,
     /// In which direction its requests travel.
     pub requests: Direction,
+    /// The record's `protocol`.
+    pub protocol: &'static str,
     /// What makes ids: the pipeline's seed, the connection, the exchange.
     pub identity: [u64; 3],
 }

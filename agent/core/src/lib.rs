@@ -5,6 +5,7 @@
 
 pub mod anomaly;
 pub mod call;
+pub mod calls;
 pub mod dialect;
 pub mod framing;
 pub mod http;
@@ -16,3 +17,4 @@ pub mod stats;
 pub mod stream;
 pub mod tcp;
 pub mod timeline;
+pub mod trace;

@@ -7,16 +7,17 @@
 //! A pipeline owns the connections of its tap: no lock, no thread, no clock. What it cannot use it forgets, and says so by
 //! `Verdict::Mute`.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
 use crate::anomaly::{Anomalies, Anomaly};
 use crate::call::{Call, Place, Scratch};
+use crate::calls::Calls;
 use crate::dialect::LlmEvent;
 use crate::http::detect::{Speaks, speaks};
-use crate::http::session::{ExchangeId, HttpEvent, Over, Session};
+use crate::http::event::{ExchangeId, HttpEvent, Over};
+use crate::http::session::Session;
 use crate::inference::Inference;
 use crate::stream::{ConnId, ConnInfo, Direction, End, GapReason, StreamEvent, Timestamp, Verdict};
 
@@ -102,9 +103,7 @@ enum Stage {
 #[derive(Debug)]
 struct Http {
     session: Session,
-    calls: VecDeque<Box<Call>>,
-    /// The id of the front of `calls`.
-    front: ExchangeId,
+    calls: Calls,
     upgraded: bool,
 }
 
@@ -117,7 +116,7 @@ impl Pipeline {
     /// What was counted so far. Walks the connections to count what is in flight.
     pub fn stats(&self) -> PipelineStats {
         let calls = self.conns.values().filter_map(|c| if let Stage::Http(http) = &c.stage { Some(&http.calls) } else { None });
-        let in_flight = calls.flatten().filter(|c| c.is_llm()).count() as u64;
+        let in_flight = calls.flat_map(Calls::iter).filter(|(_, c)| c.is_llm()).count() as u64;
         PipelineStats { in_flight, ..self.stats.clone() }
     }
 
@@ -173,7 +172,7 @@ impl Pipeline {
             if let Stage::Detecting { .. } = stage {
                 stage.detect(sink, dir, at, bytes);
             } else if let Stage::Http(http) = stage {
-                http.run(sink, at, |session, out| session.data(dir, at, bytes, out));
+                http.data(sink, dir, at, bytes);
             }
         })
     }
@@ -246,16 +245,19 @@ impl Pipeline {
         for conn in silent {
             let _ = self.push(StreamEvent::Close { conn, at: now, end: End::Idle }, out);
         }
-        let left = |c: &Conn| match &c.stage {
-            Stage::Http(http) => http.calls.front().and_then(|c| c.terminated_at()).is_some_and(|t| now.since(t) >= LINGER),
-            Stage::Detecting { .. } => false,
-        };
-        let left: Vec<ConnId> = self.conns.iter().filter(|(_, c)| left(c)).map(|(id, _)| *id).collect();
-        for conn in left {
+        // Exchanges whose API has ended, though their transport has not.
+        let left = |(id, call): (ExchangeId, &Call)| call.terminated_at().is_some_and(|t| now.since(t) >= LINGER).then_some(id);
+        let left: Vec<(ConnId, ExchangeId)> = self
+            .conns
+            .iter()
+            .filter_map(|(conn, c)| if let Stage::Http(http) = &c.stage { Some((*conn, http)) } else { None })
+            .flat_map(|(conn, http)| http.calls.iter().filter_map(left).map(move |id| (conn, id)))
+            .collect();
+        for (conn, id) in left {
             let at = self.conns.get(&conn).map_or(now, |c| c.last);
             let _ = self.work(conn, at, out, |stage, sink| {
                 if let Stage::Http(http) = stage {
-                    http.run(sink, at, |session, out| session.give_up_front(out));
+                    http.run(sink, at, |session, out| session.give_up(id, out));
                 }
             });
         }
@@ -266,7 +268,7 @@ impl Stage {
     fn buffered(&self) -> usize {
         match self {
             Self::Detecting { first, .. } => first.iter().flatten().map(|(_, b)| b.capacity()).sum(),
-            Self::Http(http) => http.session.buffered() + http.calls.iter().map(|c| c.buffered()).sum::<usize>(),
+            Self::Http(http) => http.session.buffered() + http.calls.iter().map(|(_, c)| c.buffered()).sum::<usize>(),
         }
     }
 
@@ -305,19 +307,14 @@ impl Stage {
         }
         // In this direction a message begins here, whatever was missed of the other one.
         let at_start = if requests == dir { [true, sink.info.from_start] } else { [false, true] };
-        let mut http = Box::new(Http { session: Session::new(requests, at_start), calls: VecDeque::new(), front: 0, upgraded: false });
+        let mut http = Box::new(Http { session: Session::new(requests, at_start), calls: Calls::default(), upgraded: false });
         seen.truncate(held);
         if !seen.is_empty() {
-            http.run(sink, begun, |session, out| session.data(dir, begun, &seen, out));
+            http.data(sink, dir, begun, &seen);
         }
-        http.run(sink, at, |session, out| session.data(dir, at, bytes, out));
+        http.data(sink, dir, at, bytes);
         *self = Self::Http(http);
     }
-}
-
-/// The call of an exchange, given the id of the front one.
-fn of(calls: &mut VecDeque<Box<Call>>, front: ExchangeId, id: ExchangeId) -> Option<&mut Call> {
-    calls.get_mut(usize::try_from(id.wrapping_sub(front)).unwrap_or(usize::MAX)).map(Box::as_mut)
 }
 
 /// What a connection's events flow into.
@@ -333,49 +330,58 @@ struct Sink<'a> {
 }
 
 impl Http {
+    fn data(&mut self, sink: &mut Sink<'_>, dir: Direction, at: Timestamp, bytes: &[u8]) {
+        self.run(sink, at, |session, out| {
+            session.data(dir, at, bytes, out);
+        });
+    }
+
     /// Lets the session work and takes what it yields to the calls.
     fn run(&mut self, sink: &mut Sink<'_>, at: Timestamp, step: impl FnOnce(&mut Session, &mut dyn FnMut(HttpEvent<'_>))) {
-        let Self { session, calls, front, upgraded } = self;
-        let requests = session.requests();
+        let Self { session, calls, upgraded } = self;
+        let (requests, protocol) = (session.requests(), session.protocol());
         let mut take = |event: HttpEvent<'_>| {
             let PipelineStats { anomalies, events: frames, .. } = &mut *sink.stats;
             let mut cx = Scratch { events: &mut *sink.events, anomalies, frames };
             match event {
                 HttpEvent::ResponseBody { id, bytes } => {
-                    if let Some(call) = of(calls, *front, id) {
+                    if let Some(call) = calls.get(id) {
                         call.response_body(at, bytes, &mut cx);
                     }
                 }
-                HttpEvent::Request { begun, head, .. } => {
-                    calls.push_back(Box::new(Call::new(begun, head)));
+                HttpEvent::Request { id, begun, head } => {
+                    calls.insert(id, Box::new(Call::new(begun, head)));
                     sink.stats.exchanges += 1;
                 }
                 HttpEvent::RequestBody { id, bytes } => {
-                    if let Some(call) = of(calls, *front, id) {
+                    if let Some(call) = calls.get(id) {
                         call.request_body(bytes, &mut cx);
                     }
                 }
                 HttpEvent::RequestEnd { id } => {
-                    if let Some(call) = of(calls, *front, id) {
+                    if let Some(call) = calls.get(id) {
                         call.request_end(at, &mut cx);
                     }
                 }
                 HttpEvent::Response { id, begun, head } => {
-                    if let Some(call) = of(calls, *front, id) {
+                    if let Some(call) = calls.get(id) {
                         call.response_head(begun, head, &mut cx);
                     }
                 }
                 HttpEvent::Gap { id, of: side, .. } => {
-                    if let Some(call) = of(calls, *front, id) {
+                    if let Some(call) = calls.get(id) {
                         call.gap(side);
                     }
                 }
-                HttpEvent::Over { how, .. } => {
-                    let id = *front;
-                    *front += 1;
-                    let Some(call) = calls.pop_front() else { return };
-                    let place = Place { info: sink.info, requests, identity: [sink.seed, sink.conn.0, id] };
-                    let done = call.over(at, how, &place, &mut cx);
+                HttpEvent::Trailers { id, grpc_status } => {
+                    if let Some(call) = calls.get(id) {
+                        call.trailers(grpc_status);
+                    }
+                }
+                HttpEvent::Over { id, how, by } => {
+                    let Some(call) = calls.remove(id) else { return };
+                    let place = Place { info: sink.info, requests, protocol, identity: [sink.seed, sink.conn.0, id] };
+                    let done = call.over(at, (how, by), &place, &mut cx);
                     sink.over(done, how);
                 }
                 HttpEvent::Odd(what) => {
@@ -384,7 +390,10 @@ impl Http {
                         sink.mute = Some(Anomaly::HeadTooLong);
                     }
                 }
-                HttpEvent::Upgraded => *upgraded = true,
+                HttpEvent::Upgraded { id, .. } => {
+                    calls.remove(id);
+                    *upgraded = true;
+                }
             }
         };
         step(session, &mut take);

@@ -46,6 +46,7 @@ struct Record<'a> {
     request: Request<'a>,
     response: Response<'a>,
     outcome: &'static str,
+    ended_by: &'static str,
     error: Option<Failure<'a>>,
     usage: UsageCounts,
     chunks: Chunks,
@@ -88,6 +89,15 @@ struct Response<'a> {
     finish_reasons: Vec<&'a str>,
     bytes: u64,
     content_encoding: Option<&'static str>,
+    request_id: Option<&'a str>,
+    retry_after_s: Option<f64>,
+    rate_limit: Option<RateLimit>,
+}
+
+#[derive(Serialize)]
+struct RateLimit {
+    remaining_requests: Option<u64>,
+    remaining_tokens: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -202,6 +212,8 @@ impl<'a> Record<'a> {
         let t = &i.timing;
         let seconds = |d: Option<std::time::Duration>| d.map(|d| d.as_secs_f64());
         let usage = i.usage.unwrap_or_default();
+        let limits = i.response.limits;
+        let limited = limits.remaining_requests.is_some() || limits.remaining_tokens.is_some();
         Self {
             v: 1,
             start_unix_nano: t.start.unix_nanos().to_string(),
@@ -233,8 +245,13 @@ impl<'a> Record<'a> {
                 finish_reasons: i.response.finish_reasons.iter().map(Name::as_str).collect(),
                 bytes: i.response.bytes,
                 content_encoding: i.response.content_encoding,
+                request_id: i.response.request_id.as_ref().map(Name::as_str),
+                retry_after_s: limits.retry_after,
+                rate_limit: limited
+                    .then_some(RateLimit { remaining_requests: limits.remaining_requests, remaining_tokens: limits.remaining_tokens }),
             },
             outcome: i.outcome.as_str(),
+            ended_by: i.ended_by.as_str(),
             error: i.error.as_ref().map(|e| Failure { kind: e.kind.as_str(), stage: e.stage.as_str() }),
             usage: UsageCounts {
                 input_tokens: usage.input,

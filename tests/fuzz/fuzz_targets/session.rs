@@ -1,7 +1,8 @@
 //! A connection's requests and responses: each exchange ends once, in order.
 #![no_main]
 use libfuzzer_sys::fuzz_target;
-use tokengauge_core::http::session::{HttpEvent, Session};
+use tokengauge_core::http::event::HttpEvent;
+use tokengauge_core::http::session::Session;
 use tokengauge_core::stream::{Direction, StreamEvent};
 
 fuzz_target!(|data: &[u8]| {
@@ -12,7 +13,7 @@ fuzz_target!(|data: &[u8]| {
             assert_eq!(id, begun);
             begun += 1;
         }
-        HttpEvent::Over { id, .. } => {
+        HttpEvent::Over { id, .. } | HttpEvent::Upgraded { id, .. } => {
             assert_eq!(id, over);
             over += 1;
         }
@@ -20,7 +21,9 @@ fuzz_target!(|data: &[u8]| {
         _ => assert!(over <= begun),
     };
     tokengauge_fuzz::script(data, |event| match event {
-        StreamEvent::Data { dir, at, bytes, .. } => session.data(dir, at, bytes, &mut see),
+        StreamEvent::Data { dir, at, bytes, .. } => {
+            session.data(dir, at, bytes, &mut see);
+        }
         StreamEvent::Gap { dir, len, .. } => session.gap(dir, len, &mut see),
         StreamEvent::Close { end, .. } => session.close(end, &mut see),
         _ => {}

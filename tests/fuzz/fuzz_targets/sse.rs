@@ -1,7 +1,7 @@
 //! A body of events: pieces of any size give the same, and a hole nowhere breaks it.
 #![no_main]
 use libfuzzer_sys::fuzz_target;
-use tokengauge_core::framing::sse::{Framer, Unit};
+use tokengauge_core::framing::{Unit, sse::Framer};
 
 fn run<'a>(pieces: impl Iterator<Item = &'a [u8]>, hole: u8) -> Vec<u8> {
     let (mut framer, mut out) = (Framer::default(), Vec::new());

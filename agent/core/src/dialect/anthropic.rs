@@ -10,27 +10,20 @@ use crate::name::Name;
 
 use super::body::{Asked, Count, ErrorField, Few, Text, Word, http_error_kind, object};
 use super::shape::Shape;
-use super::{Dialect, FrameKind, LlmEvent, Match, Output, Reader};
+use super::{About, Dialect, FrameKind, LlmEvent, Match, Output, Reader};
 
 /// `POST /v1/messages`.
 #[derive(Debug)]
 pub struct Messages;
 
 impl Dialect for Messages {
-    fn api(&self) -> &'static str {
-        "anthropic.messages"
-    }
-
-    fn doc(&self) -> &'static str {
-        "Anthropic messages: text, thinking, tools, server tools"
-    }
-
-    fn paths(&self) -> &'static [&'static str] {
-        &["/v1/messages"]
-    }
-
-    fn operation(&self) -> Operation {
-        Operation::Chat
+    fn about(&self) -> &'static About {
+        &About {
+            api: "anthropic.messages",
+            doc: "Anthropic messages: text, thinking, tools, server tools",
+            paths: &["/v1/messages"],
+            operation: Operation::Chat,
+        }
     }
 
     fn probe(&self, head: &RequestHead) -> Match {

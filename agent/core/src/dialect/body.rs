@@ -24,6 +24,20 @@ pub struct Asked {
     pub prompt: IsThere,
     /// `input` is there.
     pub input: IsThere,
+    /// `inputs` is there (TGI).
+    pub inputs: IsThere,
+    /// `contents` is a list (Gemini).
+    pub contents: IsList,
+    /// `message` is there (Cohere v1).
+    pub message: IsThere,
+    /// `text` is there (SGLang).
+    pub text: IsThere,
+    /// `text_input` is there (Triton).
+    pub text_input: IsThere,
+    /// `query` is there (rerank).
+    pub query: IsThere,
+    /// `documents` is there (rerank).
+    pub documents: IsThere,
     /// Upper bound of output tokens.
     pub max_tokens: Count,
     /// Upper bound of output tokens, newer name.

@@ -8,8 +8,8 @@ pub mod body;
 pub mod openai;
 mod shape;
 
-use crate::framing::Frame;
-use crate::http::head::RequestHead;
+use crate::framing::{Frame, Framing};
+use crate::http::head::{RequestHead, ResponseHead};
 use crate::inference::{Operation, ServerTiming, Usage};
 use crate::name::Name;
 use body::Asked;
@@ -28,19 +28,23 @@ pub enum Match {
     Certain,
 }
 
+/// What a dialect says of itself.
+#[derive(Debug)]
+pub struct About {
+    /// The record's `api`.
+    pub api: &'static str,
+    /// One line for people.
+    pub doc: &'static str,
+    /// The paths by which it is recognised for certain, as people write them: suffixes; `{…}` stands for any segment.
+    pub paths: &'static [&'static str],
+    /// What its requests ask for.
+    pub operation: Operation,
+}
+
 /// An API family.
 pub trait Dialect: Sync + std::fmt::Debug {
-    /// The record's `api`.
-    fn api(&self) -> &'static str;
-
-    /// One line for people.
-    fn doc(&self) -> &'static str;
-
-    /// The paths by which it is recognised for certain, as suffixes.
-    fn paths(&self) -> &'static [&'static str];
-
-    /// What its requests ask for.
-    fn operation(&self) -> Operation;
+    /// What it is.
+    fn about(&self) -> &'static About;
 
     /// Whether a request with this head may be one of its own.
     fn probe(&self, head: &RequestHead) -> Match;
@@ -50,10 +54,28 @@ pub trait Dialect: Sync + std::fmt::Debug {
 
     /// A reader for one answer.
     fn reader(&self) -> Box<dyn Reader>;
+
+    /// The model that the request names outside its body.
+    fn model(&self, _head: &RequestHead) -> Option<Name> {
+        None
+    }
+
+    /// Whether a stream is asked for, as far as the request says.
+    fn streams(&self, _head: &RequestHead, asked: &Asked) -> Option<bool> {
+        asked.stream.0
+    }
+
+    /// How a stream is cut whose media type says no more than JSON; `None` when such an answer is one JSON value.
+    fn framing(&self, _head: &RequestHead, _asked: &Asked) -> Option<Framing> {
+        None
+    }
 }
 
 /// Reads one answer.
 pub trait Reader: std::fmt::Debug + Send {
+    /// The answer's head, where it says something about the inference.
+    fn head(&mut self, _head: &ResponseHead, _out: &mut Vec<LlmEvent>) {}
+
     /// One event of a stream.
     fn frame(&mut self, frame: Frame<'_>, out: &mut Vec<LlmEvent>) -> FrameKind;
 
@@ -138,7 +160,7 @@ pub fn by_body(head: &RequestHead, asked: &Asked) -> Option<&'static dyn Dialect
 }
 
 fn position(dialect: &'static dyn Dialect) -> usize {
-    DIALECTS.iter().position(|d| d.api() == dialect.api()).unwrap_or(usize::MAX)
+    DIALECTS.iter().position(|d| d.about().api == dialect.about().api).unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]
@@ -148,8 +170,9 @@ mod tests {
     #[test]
     fn names_and_docs_are_there_and_unique() {
         for d in DIALECTS {
-            assert!(!d.doc().is_empty() && !d.doc().ends_with('.') && !d.paths().is_empty());
-            assert_eq!(DIALECTS.iter().filter(|o| o.api() == d.api()).count(), 1);
+            let about = d.about();
+            assert!(!about.doc.is_empty() && !about.doc.ends_with('.') && !about.paths.is_empty());
+            assert_eq!(DIALECTS.iter().filter(|o| o.about().api == about.api).count(), 1);
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::name::Name;
 
 use super::body::{Asked, Class, Count, ErrorField, Few, Number, Text, Word, object};
 use super::shape::Shape;
-use super::{Dialect, FrameKind, LlmEvent, Match, Output, Reader};
+use super::{About, Dialect, FrameKind, LlmEvent, Match, Output, Reader};
 
 /// `POST …/chat/completions`.
 #[derive(Debug)]
@@ -39,24 +39,17 @@ fn probe(head: &RequestHead, paths: &[&str]) -> Match {
 }
 
 impl Dialect for Chat {
-    fn api(&self) -> &'static str {
-        "openai.chat_completions"
-    }
-
-    fn doc(&self) -> &'static str {
-        "OpenAI chat completions and every compatible server (vLLM, SGLang, llama.cpp, TGI, Ollama, Azure, Groq, DeepSeek, Mistral, OpenRouter, …)"
-    }
-
-    fn paths(&self) -> &'static [&'static str] {
-        &["/chat/completions"]
-    }
-
-    fn operation(&self) -> Operation {
-        Operation::Chat
+    fn about(&self) -> &'static About {
+        &About {
+            api: "openai.chat_completions",
+            doc: "OpenAI chat completions and every compatible server (vLLM, SGLang, llama.cpp, TGI, Ollama, Azure, Groq, DeepSeek, Mistral, OpenRouter, …)",
+            paths: &["/chat/completions"],
+            operation: Operation::Chat,
+        }
     }
 
     fn probe(&self, head: &RequestHead) -> Match {
-        probe(head, self.paths())
+        probe(head, self.about().paths)
     }
 
     fn confirms(&self, asked: &Asked) -> bool {
@@ -66,23 +59,20 @@ impl Dialect for Chat {
     fn reader(&self) -> Box<dyn Reader> {
         Box::new(ChatReader::default())
     }
+
+    fn model(&self, head: &RequestHead) -> Option<Name> {
+        deployment(&head.path)
+    }
 }
 
 impl Dialect for Completions {
-    fn api(&self) -> &'static str {
-        "openai.completions"
-    }
-
-    fn doc(&self) -> &'static str {
-        "OpenAI completions of a prompt, and compatible servers"
-    }
-
-    fn paths(&self) -> &'static [&'static str] {
-        &["/v1/completions", "/openai/completions"]
-    }
-
-    fn operation(&self) -> Operation {
-        Operation::TextCompletion
+    fn about(&self) -> &'static About {
+        &About {
+            api: "openai.completions",
+            doc: "OpenAI completions of a prompt, and compatible servers",
+            paths: &["/v1/completions", "/openai/completions"],
+            operation: Operation::TextCompletion,
+        }
     }
 
     fn probe(&self, head: &RequestHead) -> Match {
@@ -98,27 +88,24 @@ impl Dialect for Completions {
     fn reader(&self) -> Box<dyn Reader> {
         Box::new(ChatReader::default())
     }
+
+    fn model(&self, head: &RequestHead) -> Option<Name> {
+        deployment(&head.path)
+    }
 }
 
 impl Dialect for Embeddings {
-    fn api(&self) -> &'static str {
-        "openai.embeddings"
-    }
-
-    fn doc(&self) -> &'static str {
-        "OpenAI embeddings, and compatible servers"
-    }
-
-    fn paths(&self) -> &'static [&'static str] {
-        &["/embeddings"]
-    }
-
-    fn operation(&self) -> Operation {
-        Operation::Embeddings
+    fn about(&self) -> &'static About {
+        &About {
+            api: "openai.embeddings",
+            doc: "OpenAI embeddings, and compatible servers",
+            paths: &["/embeddings"],
+            operation: Operation::Embeddings,
+        }
     }
 
     fn probe(&self, head: &RequestHead) -> Match {
-        match probe(head, self.paths()) {
+        match probe(head, self.about().paths) {
             // `input` alone says too little: the Responses API has it as well.
             Match::Maybe => Match::No,
             sure => sure,
@@ -132,6 +119,16 @@ impl Dialect for Embeddings {
     fn reader(&self) -> Box<dyn Reader> {
         Box::new(ChatReader::default())
     }
+
+    fn model(&self, head: &RequestHead) -> Option<Name> {
+        deployment(&head.path)
+    }
+}
+
+/// The deployment that an Azure path names: there the model stands in the path, not in the body.
+fn deployment(path: &str) -> Option<Name> {
+    let rest = path.split("/deployments/").nth(1)?;
+    Name::new(rest.split('/').next()?)
 }
 
 /// A chunk of a stream, or a whole answer.

@@ -6,21 +6,10 @@
 //! After a hole the framer skips to the next blank line, unless what follows begins with a field's name.
 
 use crate::anomaly::Anomaly;
-use crate::framing::Frame;
+use crate::framing::{Frame, Unit};
 
 /// Longest event, in bytes.
 pub const MAX_EVENT: usize = 1 << 20;
-
-/// What a framer yields.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Unit<'a> {
-    /// An event with data.
-    Event(Frame<'a>),
-    /// A comment or an event without data: a sign of life.
-    KeepAlive,
-    /// A surprise.
-    Odd(Anomaly),
-}
 
 /// Cuts a body into events.
 #[derive(Debug, Default)]

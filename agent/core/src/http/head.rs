@@ -47,6 +47,12 @@ pub enum MediaType {
     EventStream,
     /// `application/json`, `…+json`.
     Json,
+    /// `application/x-ndjson`, `application/jsonl`, `application/stream+json`: a JSON value per line.
+    Ndjson,
+    /// `application/vnd.amazon.eventstream`.
+    AwsEventStream,
+    /// `application/grpc`, with any suffix.
+    Grpc,
     /// Something else.
     Other,
     /// No `Content-Type`.
@@ -75,8 +81,43 @@ pub struct RequestHead {
     pub id: Option<Name>,
     /// Whether an `anthropic-version` header is there.
     pub anthropic: bool,
-    /// Whether the client asks to change the protocol.
-    pub upgrade: bool,
+    /// To which protocol the client asks to change.
+    pub upgrade: Option<Upgrade>,
+    /// What the query says of those few parameters that change how a request is read.
+    pub query: Query,
+}
+
+/// A protocol that a request asks to change to (RFC 9110 §7.8).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Upgrade {
+    /// RFC 6455.
+    WebSocket,
+    /// HTTP/2 in plaintext (RFC 7540 §3.2).
+    H2c,
+    /// Any other.
+    Other,
+}
+
+/// Parameters of a target's query. Keys and tokens travel there as well: nothing else of it is kept.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Query {
+    /// `model` (OpenAI Realtime) or `deployment` (Azure).
+    pub model: Option<Name>,
+    /// `stream=true` (an OpenAI response that is sent again).
+    pub stream: bool,
+    /// `alt=sse` (Gemini, Vertex).
+    pub alt_sse: bool,
+}
+
+/// What a response says about the caller's limits.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Limits {
+    /// `Retry-After`, in seconds.
+    pub retry_after: Option<f64>,
+    /// `x-ratelimit-remaining-requests`.
+    pub remaining_requests: Option<u64>,
+    /// `x-ratelimit-remaining-tokens`.
+    pub remaining_tokens: Option<u64>,
 }
 
 /// The methods that matter here.
@@ -105,8 +146,29 @@ pub struct ResponseHead {
     pub body: BodyLength,
     /// The provider that a `Server` header names.
     pub provider: Option<&'static str>,
-    /// `openai-processing-ms`: the server's own time for the request.
+    /// `openai-processing-ms`, `x-amzn-bedrock-invocation-latency`: the server's own time for the request.
     pub processing_ms: Option<f64>,
+    /// `x-request-id` of the response.
+    pub id: Option<Name>,
+    /// Rate limits and when to come back.
+    pub limits: Limits,
+    /// `x-amzn-errortype`: the class of an error whose body does not name it.
+    pub error_type: Option<Name>,
+    /// `x-amzn-bedrock-{input,output}-token-count`.
+    pub tokens: (Option<u64>, Option<u64>),
+    /// Whether `Sec-WebSocket-Extensions` agrees on `permessage-deflate`, and how.
+    pub deflate: Option<Deflate>,
+    /// `grpc-encoding`.
+    pub message_coding: Option<Coding>,
+}
+
+/// What was agreed for `permessage-deflate` (RFC 7692 §7.1).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Deflate {
+    /// The server compresses each message on its own.
+    pub server_no_context_takeover: bool,
+    /// The client compresses each message on its own.
+    pub client_no_context_takeover: bool,
 }
 
 /// Reads a request's head, without its final empty line; `None` when it is none.
@@ -143,6 +205,7 @@ pub fn request(head: &[u8]) -> Option<RequestHead> {
         id: fields.request_id,
         anthropic: fields.anthropic,
         upgrade: fields.upgrade,
+        query: query_of(target),
     })
 }
 
@@ -168,6 +231,12 @@ pub fn response(head: &[u8]) -> Option<ResponseHead> {
         body,
         provider: fields.provider,
         processing_ms: fields.processing_ms,
+        id: fields.request_id,
+        limits: fields.limits,
+        error_type: fields.error_type,
+        tokens: fields.tokens,
+        deflate: fields.deflate.and_then(deflate),
+        message_coding: fields.message_coding,
     })
 }
 
@@ -181,45 +250,89 @@ struct Fields<'a> {
     traceparent: Option<TraceParent>,
     request_id: Option<Name>,
     anthropic: bool,
-    upgrade: bool,
+    upgrade: Option<Upgrade>,
+    deflate: Option<&'a [u8]>,
+    message_coding: Option<Coding>,
     provider: Option<&'static str>,
     processing_ms: Option<f64>,
+    limits: Limits,
+    error_type: Option<Name>,
+    tokens: (Option<u64>, Option<u64>),
+}
+
+fn milliseconds(value: &[u8]) -> Option<f64> {
+    text(value).and_then(|v| v.parse().ok()).filter(|v: &f64| v.is_finite() && *v >= 0.0)
+}
+
+fn upgrade(value: &[u8]) -> Option<Upgrade> {
+    let names = |n: &[u8]| value.split(|b| *b == b',').any(|v| v.trim_ascii().eq_ignore_ascii_case(n));
+    if names(b"websocket") {
+        Some(Upgrade::WebSocket)
+    } else if names(b"h2c") {
+        Some(Upgrade::H2c)
+    } else {
+        Some(Upgrade::Other)
+    }
 }
 
 impl<'a> Fields<'a> {
     fn read(lines: impl Iterator<Item = &'a [u8]>) -> Self {
         let mut f = Self::default();
         for line in lines {
-            let Some(colon) = memchr::memchr(b':', line) else { continue };
-            let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
-            let is = |n: &str| name.eq_ignore_ascii_case(n.as_bytes());
-            if is("content-length") {
-                // Of several values the first counts; a request smuggler's trick is none of our business.
-                let number = value.split(|b| *b == b',').next().unwrap_or(value).trim_ascii();
-                f.length = f.length.or_else(|| text(number).and_then(|v| v.parse().ok()));
-            } else if is("transfer-encoding") {
-                f.chunked |= value.to_ascii_lowercase().windows(7).any(|w| w == b"chunked");
-            } else if is("content-encoding") {
-                f.coding = coding(value);
-            } else if is("content-type") {
-                f.media = media(value);
-            } else if is("host") {
-                f.host = Some(value);
-            } else if is("traceparent") {
-                f.traceparent = text(value).and_then(TraceParent::parse);
-            } else if is("x-request-id") {
-                f.request_id = text(value).and_then(Name::new);
-            } else if is("anthropic-version") {
-                f.anthropic = true;
-            } else if is("upgrade") {
-                f.upgrade = true;
-            } else if is("server") {
-                f.provider = text(value).and_then(semconv::provider_of_server_header);
-            } else if is("openai-processing-ms") {
-                f.processing_ms = text(value).and_then(|v| v.parse().ok()).filter(|v: &f64| v.is_finite() && *v >= 0.0);
+            if let Some(colon) = memchr::memchr(b':', line) {
+                f.field(&line[..colon], line[colon + 1..].trim_ascii());
             }
         }
         f
+    }
+
+    /// Takes one field. Names are matched without regard to case.
+    fn field(&mut self, name: &[u8], value: &'a [u8]) {
+        let is = |n: &str| name.eq_ignore_ascii_case(n.as_bytes());
+        if is("content-length") {
+            // Of several values the first counts; a request smuggler's trick is none of our business.
+            let number = value.split(|b| *b == b',').next().unwrap_or(value).trim_ascii();
+            self.length = self.length.or_else(|| text(number).and_then(|v| v.parse().ok()));
+        } else if is("transfer-encoding") {
+            self.chunked |= value.to_ascii_lowercase().windows(7).any(|w| w == b"chunked");
+        } else if is("content-encoding") {
+            self.coding = coding(value);
+        } else if is("content-type") {
+            self.media = media(value);
+        } else if is("host") {
+            self.host = Some(value);
+        } else if is("traceparent") {
+            self.traceparent = text(value).and_then(TraceParent::parse);
+        } else if is("x-request-id") {
+            self.request_id = text(value).and_then(Name::new);
+        } else if is("anthropic-version") {
+            self.anthropic = true;
+        } else if is("upgrade") {
+            self.upgrade = upgrade(value);
+        } else if is("sec-websocket-extensions") {
+            self.deflate = Some(value);
+        } else if is("grpc-encoding") {
+            self.message_coding = coding(value);
+        } else if is("retry-after") {
+            self.limits.retry_after = text(value).and_then(|v| v.parse().ok()).filter(|v: &f64| v.is_finite() && *v >= 0.0);
+        } else if is("x-ratelimit-remaining-requests") || is("anthropic-ratelimit-requests-remaining") {
+            self.limits.remaining_requests = text(value).and_then(|v| v.parse().ok());
+        } else if is("x-ratelimit-remaining-tokens") || is("anthropic-ratelimit-tokens-remaining") {
+            self.limits.remaining_tokens = text(value).and_then(|v| v.parse().ok());
+        } else if is("x-amzn-errortype") {
+            // `ThrottlingException:http://internal…`: the class stands before the colon.
+            self.error_type = text(value).and_then(|v| Name::class(v.split(':').next().unwrap_or(v)));
+        } else if is("x-amzn-bedrock-input-token-count") {
+            self.tokens.0 = text(value).and_then(|v| v.parse().ok());
+        } else if is("x-amzn-bedrock-output-token-count") {
+            self.tokens.1 = text(value).and_then(|v| v.parse().ok());
+        } else if is("x-amzn-bedrock-invocation-latency") {
+            self.processing_ms = self.processing_ms.or_else(|| milliseconds(value));
+        } else if is("server") {
+            self.provider = text(value).and_then(semconv::provider_of_server_header);
+        } else if is("openai-processing-ms") {
+            self.processing_ms = milliseconds(value);
+        }
     }
 }
 
@@ -247,6 +360,13 @@ fn media(value: &[u8]) -> MediaType {
     let kind = value.split(|b| *b == b';').next().unwrap_or(value).trim_ascii().to_ascii_lowercase();
     match kind.as_slice() {
         b"text/event-stream" => MediaType::EventStream,
+        b"application/x-ndjson"
+        | b"application/ndjson"
+        | b"application/jsonl"
+        | b"application/x-jsonlines"
+        | b"application/stream+json" => MediaType::Ndjson,
+        b"application/vnd.amazon.eventstream" => MediaType::AwsEventStream,
+        k if k == b"application/grpc" || k.starts_with(b"application/grpc+") => MediaType::Grpc,
         k if k == b"application/json" || k.ends_with(b"+json") => MediaType::Json,
         _ => MediaType::Other,
     }
@@ -264,6 +384,46 @@ fn path_of(target: &[u8]) -> (String, Option<&[u8]>) {
     };
     let path = rest.split(|b| *b == b'?' || *b == b'#').next().unwrap_or(rest);
     (String::from_utf8_lossy(&path[..path.len().min(512)]).into_owned(), authority)
+}
+
+/// The parameters of a target that are looked at.
+fn query_of(target: &[u8]) -> Query {
+    let mut query = Query::default();
+    let Some(start) = memchr::memchr(b'?', target) else { return query };
+    for part in target[start + 1..].split(|b| *b == b'&' || *b == b'#') {
+        let (key, value) = part.split_at(memchr::memchr(b'=', part).unwrap_or(part.len()));
+        let value = value.strip_prefix(b"=").unwrap_or(value);
+        match key {
+            b"model" | b"deployment" => query.model = query.model.or_else(|| Name::new(&percent_decoded(text(value)?))),
+            b"stream" => query.stream = value == b"true",
+            b"alt" | b"$alt" | b"%24alt" => query.alt_sse = value.starts_with(b"sse"),
+            _ => {}
+        }
+    }
+    query
+}
+
+/// A part of a target without its percent encoding (RFC 3986 §2.1); what is no valid encoding stays as it is.
+pub fn percent_decoded(text: &str) -> String {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&byte, tail)) = rest.split_first() {
+        let code = tail.get(..2).filter(|_| byte == b'%').and_then(|h| u8::from_str_radix(std::str::from_utf8(h).ok()?, 16).ok());
+        out.push(code.unwrap_or(byte));
+        rest = if code.is_some() { &tail[2..] } else { tail };
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// Reads `Sec-WebSocket-Extensions`; `None` when it does not agree on `permessage-deflate`.
+fn deflate(value: &[u8]) -> Option<Deflate> {
+    let agreed = value.split(|b| *b == b',').find(|e| e.trim_ascii().to_ascii_lowercase().starts_with(b"permessage-deflate"))?;
+    let mut found = Deflate::default();
+    for parameter in agreed.split(|b| *b == b';').map(<[u8]>::trim_ascii) {
+        found.server_no_context_takeover |= parameter.eq_ignore_ascii_case(b"server_no_context_takeover");
+        found.client_no_context_takeover |= parameter.eq_ignore_ascii_case(b"client_no_context_takeover");
+    }
+    Some(found)
 }
 
 /// The name in `name:port`, `[v6]:port`, `user@name`.

@@ -3,69 +3,13 @@
 use std::collections::VecDeque;
 
 use crate::anomaly::Anomaly;
+use crate::http::event::{EndedBy, ExchangeId, HttpEvent, Over, Side};
 use crate::http::h1::{Hole, Parser, Part, Role};
-use crate::http::head::{Method, RequestHead, ResponseHead};
+use crate::http::head::{Method, ResponseHead};
 use crate::stream::{Direction, End, Timestamp};
 
 /// Requests that may wait for their responses on one connection.
 pub const MAX_PENDING: usize = 256;
-
-/// Which exchange of its connection, counted from 0.
-pub type ExchangeId = u64;
-
-/// What happens on a connection. `id` says to which exchange it belongs.
-#[derive(PartialEq, Debug)]
-#[allow(missing_docs, reason = "the fields say what they are; the variants say the rest")]
-pub enum HttpEvent<'a> {
-    /// A request's head is complete; its first byte came at `begun`.
-    Request { id: ExchangeId, begun: Timestamp, head: RequestHead },
-    /// Bytes of a request's body.
-    RequestBody { id: ExchangeId, bytes: &'a [u8] },
-    /// A request is complete.
-    RequestEnd { id: ExchangeId },
-    /// A final response's head is complete; its first byte came at `begun`.
-    Response { id: ExchangeId, begun: Timestamp, head: ResponseHead },
-    /// Bytes of a response's body.
-    ResponseBody { id: ExchangeId, bytes: &'a [u8] },
-    /// Bytes of an exchange are missing.
-    Gap { id: ExchangeId, of: Side, body_goes_on: bool },
-    /// An exchange is over. Each exchange ends exactly once, in order.
-    Over { id: ExchangeId, how: Over },
-    /// A surprise.
-    Odd(Anomaly),
-    /// What follows is another protocol.
-    Upgraded,
-}
-
-/// A side of an exchange.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Side {
-    /// The request.
-    Request,
-    /// The response.
-    Response,
-}
-
-/// How an exchange ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Over {
-    /// The response ended as its framing says.
-    Complete,
-    /// The server closed first.
-    ServerClosed,
-    /// The server reset the connection.
-    ServerReset,
-    /// The client closed or reset first.
-    ClientClosed,
-    /// Neither did for the idle limit.
-    Timeout,
-    /// Our bounds.
-    Evicted,
-    /// The input or the agent ended.
-    InputEnded,
-    /// Its end is lost in a capture gap.
-    Lost,
-}
 
 #[derive(Debug)]
 struct Pending {
@@ -114,6 +58,11 @@ impl Session {
         }
     }
 
+    /// The record's `protocol`.
+    pub fn protocol(&self) -> &'static str {
+        "http/1.1"
+    }
+
     /// In which direction requests travel.
     pub fn requests(&self) -> Direction {
         self.requests
@@ -130,16 +79,23 @@ impl Session {
     }
 
     /// Takes the next bytes of one direction.
-    pub fn data(&mut self, dir: Direction, at: Timestamp, mut bytes: &[u8], out: &mut dyn FnMut(HttpEvent<'_>)) {
+    ///
+    /// Returns what is HTTP no more: after [`HttpEvent::Upgraded`] all bytes belong to the new protocol.
+    pub fn data<'a>(&mut self, dir: Direction, at: Timestamp, mut bytes: &'a [u8], out: &mut dyn FnMut(HttpEvent<'_>)) -> &'a [u8] {
         if dir == self.requests {
-            while let Some(part) = self.up.next(&mut bytes) {
+            while !self.upgraded
+                && let Some(part) = self.up.next(&mut bytes)
+            {
                 self.request_part(part, at, out);
             }
         } else {
-            while let Some(part) = self.down.next(&mut bytes) {
+            while !self.upgraded
+                && let Some(part) = self.down.next(&mut bytes)
+            {
                 self.response_part(part, at, out);
             }
         }
+        if self.upgraded { bytes } else { &[] }
     }
 
     fn request_part(&mut self, part: Part<'_>, at: Timestamp, out: &mut dyn FnMut(HttpEvent<'_>)) {
@@ -150,7 +106,7 @@ impl Session {
                     // Who asks again has got the answer: where a hole hid its end, the new request proves it.
                     self.answering = false;
                     for lost in self.pending.drain(..) {
-                        out(HttpEvent::Over { id: lost.id, how: Over::Lost });
+                        out(HttpEvent::Over { id: lost.id, how: Over::Lost, by: EndedBy::Lost });
                     }
                     self.down = Parser::new(Role::Responses, false);
                 }
@@ -190,8 +146,8 @@ impl Session {
                     out(HttpEvent::ResponseBody { id: front.id, bytes });
                 }
             }
-            Part::End => self.response_over(Over::Complete, out),
-            Part::Lost => self.response_over(Over::Lost, out),
+            Part::End => self.response_over(Over::Complete, EndedBy::Message, out),
+            Part::Lost => self.response_over(Over::Lost, EndedBy::Lost, out),
             Part::Odd(what) => out(HttpEvent::Odd(what)),
             Part::Request(_) => {}
         }
@@ -203,7 +159,7 @@ impl Session {
             // A hole hid a response or a part of it, and several are due: whose this is cannot be told.
             self.adrift = false;
             for lost in self.pending.drain(..) {
-                out(HttpEvent::Over { id: lost.id, how: Over::Lost });
+                out(HttpEvent::Over { id: lost.id, how: Over::Lost, by: EndedBy::Lost });
             }
         }
         let Some(front) = self.pending.front() else {
@@ -216,7 +172,8 @@ impl Session {
             self.up.deafen();
             self.down.deafen();
             self.upgraded = true;
-            out(HttpEvent::Upgraded);
+            out(HttpEvent::Upgraded { id: front.id, head });
+            self.pending.pop_front();
             return;
         }
         if head.status < 200 {
@@ -230,13 +187,13 @@ impl Session {
         out(HttpEvent::Response { id: front.id, begun: self.response_begun, head });
     }
 
-    fn response_over(&mut self, how: Over, out: &mut dyn FnMut(HttpEvent<'_>)) {
+    fn response_over(&mut self, how: Over, by: EndedBy, out: &mut dyn FnMut(HttpEvent<'_>)) {
         self.adrift = false;
         // The end of a 1xx, or of a response without a request, ends nothing.
         if std::mem::take(&mut self.answering)
             && let Some(front) = self.pending.pop_front()
         {
-            out(HttpEvent::Over { id: front.id, how });
+            out(HttpEvent::Over { id: front.id, how, by });
         }
     }
 
@@ -265,50 +222,51 @@ impl Session {
         if self.upgraded {
             return;
         }
+        let by = EndedBy::from(end);
         match end {
             End::Finished(dir) if dir == self.requests => self.client_finished = true,
             End::Finished(_) => {
                 if self.down.close() {
-                    self.response_over(Over::Complete, out);
+                    self.response_over(Over::Complete, by, out);
                 }
-                self.all_over(if self.client_finished { Over::ClientClosed } else { Over::ServerClosed }, out);
+                self.all_over(if self.client_finished { Over::ClientClosed } else { Over::ServerClosed }, by, out);
             }
             End::Reset(dir) => {
                 let by_client = dir == self.requests || self.client_finished;
-                self.all_over(if by_client { Over::ClientClosed } else { Over::ServerReset }, out);
+                self.all_over(if by_client { Over::ClientClosed } else { Over::ServerReset }, by, out);
             }
             End::Released => {
                 // The process at `local` let go: the client when requests go forward, else the server.
                 let by_client = self.requests == Direction::Forward || self.client_finished;
                 if !by_client && self.down.close() {
-                    self.response_over(Over::Complete, out);
+                    self.response_over(Over::Complete, by, out);
                 }
-                self.all_over(if by_client { Over::ClientClosed } else { Over::ServerClosed }, out);
+                self.all_over(if by_client { Over::ClientClosed } else { Over::ServerClosed }, by, out);
             }
             // A server that lets go without a goodbye has lost its client; a client that does so aborts.
-            End::Abandoned => self.all_over(Over::ClientClosed, out),
-            End::Idle => self.all_over(Over::Timeout, out),
-            End::Evicted => self.all_over(Over::Evicted, out),
-            End::InputEnded => self.all_over(if self.client_finished { Over::ClientClosed } else { Over::InputEnded }, out),
+            End::Abandoned => self.all_over(Over::ClientClosed, by, out),
+            End::Idle => self.all_over(Over::Timeout, by, out),
+            End::Evicted => self.all_over(Over::Evicted, by, out),
+            End::InputEnded => self.all_over(if self.client_finished { Over::ClientClosed } else { Over::InputEnded }, by, out),
         }
     }
 
-    /// The front exchange's response has reached its API's end, though not its transport's: it is over.
-    pub fn give_up_front(&mut self, out: &mut dyn FnMut(HttpEvent<'_>)) {
-        if let Some(front) = self.pending.pop_front() {
+    /// An exchange's response has reached its API's end, though not its transport's: it is over, if its turn has come.
+    pub fn give_up(&mut self, id: ExchangeId, out: &mut dyn FnMut(HttpEvent<'_>)) {
+        if let Some(front) = self.pending.pop_front_if(|front| front.id == id) {
             // Whatever else its response holds is nobody's.
             self.answering = false;
-            out(HttpEvent::Over { id: front.id, how: Over::Complete });
+            out(HttpEvent::Over { id: front.id, how: Over::Complete, by: EndedBy::Terminator });
         }
     }
 
-    fn all_over(&mut self, how: Over, out: &mut dyn FnMut(HttpEvent<'_>)) {
+    fn all_over(&mut self, how: Over, by: EndedBy, out: &mut dyn FnMut(HttpEvent<'_>)) {
         self.up.deafen();
         self.down.deafen();
         self.answering = false;
         self.sending = None;
         for pending in self.pending.drain(..) {
-            out(HttpEvent::Over { id: pending.id, how });
+            out(HttpEvent::Over { id: pending.id, how, by });
         }
     }
 }
@@ -332,14 +290,15 @@ mod tests {
                     HttpEvent::Response { id, begun, head } => format!("{id}: {} at {}\n", head.status, begun.unix_nanos()),
                     HttpEvent::ResponseBody { id, bytes } => format!("{id}: < {}\n", String::from_utf8_lossy(bytes)),
                     HttpEvent::Gap { id, of, body_goes_on } => format!("{id}: gap in {of:?}, goes on: {body_goes_on}\n"),
-                    HttpEvent::Over { id, how } => format!("{id}: {how:?}\n"),
+                    HttpEvent::Trailers { id, grpc_status } => format!("{id}: trailers {grpc_status:?}\n"),
+                    HttpEvent::Over { id, how, by } => format!("{id}: {how:?} by {}\n", by.as_str()),
                     HttpEvent::Odd(a) => format!("odd {}\n", a.as_str()),
-                    HttpEvent::Upgraded => "upgraded\n".into(),
+                    HttpEvent::Upgraded { id, .. } => format!("{id}: upgraded\n"),
                 });
             };
             match *what {
-                ">" => session.data(Direction::Forward, at, arg.as_bytes(), &mut out),
-                "<" => session.data(Direction::Reverse, at, arg.as_bytes(), &mut out),
+                ">" => drop(session.data(Direction::Forward, at, arg.as_bytes(), &mut out)),
+                "<" => drop(session.data(Direction::Reverse, at, arg.as_bytes(), &mut out)),
                 "?" => session.gap(Direction::Reverse, arg.parse().ok(), &mut out),
                 _ => {
                     let end = match *arg {
@@ -380,11 +339,11 @@ mod tests {
                 2: asked
                 0: 200 at 3
                 0: < ok
-                0: Complete
+                0: Complete by message
                 1: 200 at 3
-                1: Complete
+                1: Complete by message
                 2: 304 at 3
-                2: Complete
+                2: Complete by message
                 odd orphan_response
             "#]],
         );
@@ -413,7 +372,7 @@ mod tests {
             session.data(Direction::Reverse, Timestamp::default(), CHUNKED.as_bytes(), &mut out);
             for (what, arg) in script {
                 match (what, arg) {
-                    ("<", bytes) => session.data(Direction::Reverse, Timestamp::default(), bytes.as_bytes(), &mut out),
+                    ("<", bytes) => drop(session.data(Direction::Reverse, Timestamp::default(), bytes.as_bytes(), &mut out)),
                     (_, "client fin") => session.close(End::Finished(Direction::Forward), &mut out),
                     (_, "server fin") => session.close(End::Finished(Direction::Reverse), &mut out),
                     (_, "client rst") => session.close(End::Reset(Direction::Forward), &mut out),
@@ -450,16 +409,16 @@ mod tests {
                 0: < ab
                 0: gap in Response, goes on: false
                 0: < cd
-                0: Complete
+                0: Complete by message
                 1: /a at 5
                 1: > x
                 1: asked
                 1: gap in Response, goes on: false
-                1: Lost
+                1: Lost by capture_gap
                 2: /a at 8
                 2: > x
                 2: asked
-                2: ServerClosed
+                2: ServerClosed by fin
             "#]],
         );
     }
@@ -476,7 +435,7 @@ mod tests {
             expect![[r#"
                 0: /ws at 0
                 0: asked
-                upgraded
+                0: upgraded
             "#]],
         );
     }
