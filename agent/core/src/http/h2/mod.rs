@@ -1,4 +1,6 @@
 //! HTTP/2 (RFC 9113).
 
+pub mod frame;
 pub mod hpack;
 pub mod huffman;
+mod seek;
