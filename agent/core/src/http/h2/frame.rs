@@ -353,12 +353,13 @@ impl Parser {
                 }
                 State::Skip { .. } => self.left -= take(input, self.left).len() as u32,
                 State::Preface(seen) => {
-                    let bytes = take(input, (PREFACE.len() - *seen) as u32);
-                    if !PREFACE[*seen..].starts_with(bytes) {
+                    let len = input.len().min(PREFACE.len() - *seen);
+                    if input[..len] != PREFACE[*seen..*seen + len] {
                         self.seek();
                         return Some(Part::Lost);
                     }
-                    *seen += bytes.len();
+                    *input = &input[len..];
+                    *seen += len;
                     if *seen == PREFACE.len() {
                         self.state = State::Header(0);
                     }
@@ -430,7 +431,7 @@ impl Parser {
                     _ => None,
                 };
                 // Of several the last one holds (RFC 9113 §6.5).
-                bytes.chunks(6).filter_map(size).last().map(Part::TableSize)
+                bytes.chunks(6).filter_map(size).next_back().map(Part::TableSize)
             }
             _ => None,
         }
