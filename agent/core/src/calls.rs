@@ -7,6 +7,7 @@ use crate::http::event::ExchangeId;
 
 /// The calls of a connection, by their exchange. Most connections have one at a time.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub struct Calls {
     first: Option<(ExchangeId, Box<Call>)>,
     more: FxHashMap<ExchangeId, Box<Call>>,
@@ -29,6 +30,11 @@ impl Calls {
         }
     }
 
+    /// The call that is under way, where it is the only one, as mostly on HTTP/1.1.
+    pub fn only(&self) -> Option<&Call> {
+        self.first.as_ref().map(|(_, call)| call.as_ref())
+    }
+
     /// A call is over.
     pub fn remove(&mut self, id: ExchangeId) -> Option<Box<Call>> {
         match self.first.take_if(|(first, _)| *first == id) {
@@ -41,6 +47,11 @@ impl Calls {
     pub fn iter(&self) -> impl Iterator<Item = (ExchangeId, &Call)> {
         let first = self.first.iter().map(|(id, call)| (*id, call.as_ref()));
         first.chain(self.more.iter().map(|(id, call)| (*id, call.as_ref())))
+    }
+
+    /// Gives up what only percentiles need.
+    pub fn save(&mut self) {
+        self.first.iter_mut().map(|(_, call)| call).chain(self.more.values_mut()).for_each(|call| call.forget_gaps());
     }
 
     /// Whether there is none.
