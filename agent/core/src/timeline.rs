@@ -228,9 +228,8 @@ impl Timeline {
         for event in events {
             match event {
                 LlmEvent::Delta { choice, kind } => {
-                    let thought = matches!(kind, Output::Reasoning | Output::Summary);
-                    reasoning |= thought;
-                    visible |= !thought;
+                    reasoning |= kind.is_reasoning();
+                    visible |= !kind.is_reasoning();
                     self.summarised |= *kind == Output::Summary;
                     // Text and a tool call of one choice in one event are one output of it.
                     let again = events
@@ -255,8 +254,8 @@ impl Timeline {
     pub fn delta(&mut self, at: Timestamp, choice: u32, kind: Output) {
         self.event(at);
         self.output_of(choice, at);
+        let reasoning = kind.is_reasoning();
         self.summarised |= kind == Output::Summary;
-        let reasoning = matches!(kind, Output::Reasoning | Output::Summary);
         self.output(at, reasoning, !reasoning);
     }
 
@@ -530,7 +529,7 @@ mod tests {
         // Hidden reasoning: 7 of 10 tokens were never on the wire.
         assert_eq!(tpot(two, Some(usage(10, Some(7)))), Ok(0.005));
         assert_eq!(tpot(two, Some(usage(10, Some(11)))), Err(Reason::OneToken));
-        // Summarised: its tokens have no pace; the summary behind the first answer ends the visible span.
+        // Summarised: its tokens have no pace.
         let sum = LlmEvent::Delta { choice: 0, kind: Output::Summary };
         let summed: &[(u64, &[LlmEvent])] = &[(5, std::slice::from_ref(&sum)), (10, &[text(0)]), (20, &[text(0)])];
         assert_eq!(tpot(summed, Some(usage(10, Some(7)))), Ok(0.005));

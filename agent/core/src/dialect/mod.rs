@@ -4,6 +4,7 @@
 //! reader (invariant 6): no event has a field for one.
 
 pub mod anthropic;
+pub mod asked;
 pub mod bedrock;
 pub mod bedrock_invoke;
 pub mod body;
@@ -204,6 +205,13 @@ pub enum Output {
     Summary,
     /// A tool call's name or arguments.
     Tool,
+}
+
+impl Output {
+    /// Whether it is reasoning, in full or summarised.
+    pub const fn is_reasoning(self) -> bool {
+        matches!(self, Self::Reasoning | Self::Summary)
+    }
 }
 
 /// The dialects that may own a request, best first.
