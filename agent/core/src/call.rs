@@ -7,7 +7,7 @@ use crate::anomaly::{Anomalies, Anomaly};
 use crate::dialect::body::{Asked, http_error_kind};
 use crate::dialect::{self, Dialect, FrameKind, LlmEvent, Match, Reader};
 use crate::framing::json::Skeleton;
-use crate::framing::{Framer, Framing, Unit};
+use crate::framing::{Frame, Framer, Framing, Unit};
 use crate::http::coding::{Decoder, STATE_BYTES};
 use crate::http::event::{EndedBy, Over, Side};
 use crate::http::head::{MediaType, RequestHead, ResponseHead};
@@ -21,6 +21,8 @@ use crate::timeline::{Ending, Timeline};
 const REQUEST_DEPTH: usize = 2;
 /// Containers of an answer that are looked into: `choices[0].message.tool_calls[0].function`.
 const ANSWER_DEPTH: usize = 7;
+/// Events of no known form after which no other dialect is tried any more.
+const MAX_TRIES: u32 = 16;
 /// Finish reasons kept of one answer.
 const MAX_FINISHED: usize = 128;
 
@@ -30,6 +32,8 @@ pub struct Call {
     head: RequestHead,
     dialect: Option<&'static dyn Dialect>,
     certainty: Match,
+    /// Whether the request's body is one that the dialect knows.
+    confirmed: bool,
     asked: Asked,
     request_body: Option<Skeleton>,
     request_decoder: Option<Decoder>,
@@ -69,6 +73,10 @@ struct Facts {
     server: Option<ServerTiming>,
     /// Whether the answer is one of the dialect's.
     recognised: bool,
+    /// Whether there was an answer of another form.
+    foreign: bool,
+    /// How many events were shown to other dialects.
+    tries: u32,
     /// Whether something could not be read at all.
     unread: bool,
     /// Whether bytes are missing behind the last finish reason.
@@ -98,6 +106,7 @@ impl Call {
         Self {
             dialect,
             certainty,
+            confirmed: false,
             asked: Asked::default(),
             request_body: dialect.map(|_| Skeleton::new(REQUEST_DEPTH)),
             request_decoder,
@@ -116,7 +125,7 @@ impl Call {
 
     /// Whether this is, as far as can be told, LLM traffic.
     pub fn is_llm(&self) -> bool {
-        self.dialect.is_some() && (self.certainty == Match::Certain || self.facts.recognised)
+        self.dialect.is_some() && (self.certainty == Match::Certain || self.facts.recognised || self.confirmed && !self.facts.foreign)
     }
 
     /// Bytes that are buffered.
@@ -163,13 +172,16 @@ impl Call {
                 // The path says one thing, the body another: whoever recognises the body has it. If nobody does, it is a bad
                 // request where the path is sure, else none of ours.
                 if !fits && (other.is_some() || self.certainty < Match::Certain) {
-                    self.dialect = other;
-                    self.certainty = Match::Maybe;
+                    self.dialect = other.map(|(d, _)| d);
+                    self.certainty = other.map_or(Match::No, |(_, m)| m.min(Match::Likely));
                 }
+                self.confirmed = self.certainty >= Match::Likely && (fits || other.is_some());
                 self.asked = asked;
             }
-            // A request that cannot be read keeps its place where the path is sure.
-            Err(_) if self.certainty < Match::Certain => self.dialect = None,
+            // A request that cannot be read keeps its place where the path is sure, and may yet be known by its answer where the
+            // path is one of an API's.
+            Err(_) if self.certainty < Match::Likely => self.dialect = None,
+            Err(_) if self.certainty == Match::Likely => self.certainty = Match::Maybe,
             Err(what) => cx.anomalies.count(what),
         }
     }
@@ -214,9 +226,10 @@ impl Call {
     pub fn response_body(&mut self, at: Timestamp, bytes: &[u8], cx: &mut Scratch<'_>) {
         self.timeline.body(at);
         self.response_bytes += bytes.len() as u64;
-        let Some(reader) = self.reader.as_deref_mut() else { return };
-        let mut parts =
-            Reading { reader, facts: &mut self.facts, timeline: &mut self.timeline, body: &mut self.body, pieces: self.pieces, at };
+        let (Some(reader), Some(dialect)) = (&mut self.reader, &mut self.dialect) else { return };
+        let who = Who { reader, dialect, head: &self.head, asked: &self.asked };
+        let (facts, timeline, body) = (&mut self.facts, &mut self.timeline, &mut self.body);
+        let mut parts = Reading { who, facts, timeline, body, pieces: self.pieces, at };
         match &mut self.decoder {
             None => parts.plain(bytes, cx),
             Some(decoder) => {
@@ -265,24 +278,22 @@ impl Call {
     /// The exchange is over. `None` when it was no inference.
     pub fn over(mut self, at: Timestamp, (how, by): (Over, EndedBy), conn: &Place<'_>, cx: &mut Scratch<'_>) -> Option<Inference> {
         if let Body::Stream(_) = self.body
-            && let Some(reader) = self.reader.as_deref_mut()
+            && let (Some(reader), Some(dialect)) = (&mut self.reader, &mut self.dialect)
         {
-            let mut parts =
-                Reading { reader, facts: &mut self.facts, timeline: &mut self.timeline, body: &mut self.body, pieces: None, at };
-            parts.finish(how, cx);
+            let who = Who { reader, dialect, head: &self.head, asked: &self.asked };
+            let (facts, timeline, body) = (&mut self.facts, &mut self.timeline, &mut self.body);
+            Reading { who, facts, timeline, body, pieces: None, at }.finish(how, cx);
         }
         let status = self.response.as_ref().map(|r| r.status);
         let http_error = status.is_some_and(|s| s >= 400);
-        let mut answer = None;
+        let mut readable = true;
         if let Body::Json(skeleton) = &self.body {
-            answer = Some(self.answer(skeleton, http_error, how, cx)?);
+            let whole = self.answer(skeleton, http_error, how, cx)?;
+            (self.facts, self.dialect, readable) = (whole.facts, Some(whole.dialect), whole.readable);
         }
         let dialect = self.dialect?;
-        if self.certainty < Match::Certain && !self.facts.recognised {
+        if !self.is_llm() {
             return None;
-        }
-        if let Some((facts, _)) = answer.as_mut() {
-            std::mem::swap(&mut self.facts, facts);
         }
         let asked_stream = dialect.streams(&self.head, &self.asked) == Some(true);
         let stream = match (&self.body, &self.response) {
@@ -291,7 +302,6 @@ impl Call {
             (_, Some(r)) => !http_error && (r.media == MediaType::EventStream || r.media != MediaType::Json && asked_stream),
             (_, None) => asked_stream,
         };
-        let readable = answer.is_none_or(|(_, ok)| ok);
         let (outcome, error, reason) = self.verdict(how, stream, readable, status);
         let response_ended = how == Over::Complete;
         let ending = Ending {
@@ -319,14 +329,14 @@ impl Call {
         self.facts.finished.sort_by_key(|(choice, _)| *choice);
         let (client, server) = conn.ends();
         let provider = self.head.host.as_ref().and_then(|h| semconv::provider_of_host(h.as_str()));
-        let provider = provider.or(self.response.as_ref().and_then(|r| r.provider)).unwrap_or(semconv::PROVIDER_OTHER);
+        let provider = provider.or(self.response.as_ref().and_then(|r| r.provider)).or(dialect.provider());
         let trace = conn.trace(timing.start, self.head.traceparent);
         let asked_model = self.asked.model.0.or_else(|| dialect.model(&self.head)).or(self.head.query.model);
         Some(Inference {
             tap: conn.info.tap,
             vantage: conn.vantage(),
             api: dialect.about().api,
-            provider,
+            provider: provider.unwrap_or(semconv::PROVIDER_OTHER),
             operation: dialect.about().operation,
             stream,
             protocol: conn.protocol,
@@ -366,29 +376,44 @@ impl Call {
         })
     }
 
-    /// Reads an answer that is no stream, or an HTTP error's body. The facts with it, and whether it could be read; `None` never
-    /// happens for a certain dialect.
-    #[allow(clippy::type_complexity, reason = "used once, right above")]
-    fn answer(&self, skeleton: &Skeleton, http_error: bool, how: Over, cx: &mut Scratch<'_>) -> Option<(Facts, bool)> {
-        let mut facts =
-            Facts { server: self.facts.server, unread: self.facts.unread, recognised: self.facts.recognised, ..Facts::default() };
+    /// Reads an answer that is no stream, or an HTTP error's body. `None` when it is of no form that the dialect knows, and the
+    /// dialect was no more than a guess.
+    fn answer(&self, skeleton: &Skeleton, http_error: bool, how: Over, cx: &mut Scratch<'_>) -> Option<Whole> {
+        let mut dialect = self.dialect?;
+        // What the head said stays.
+        let Facts { server, unread, recognised, usage, .. } = self.facts;
+        let mut facts = Facts { server, unread, recognised, ..Facts::default() };
         let body = match skeleton.finish() {
             Ok(body) if how == Over::Complete => body,
-            Ok(_) => return Some((facts, false)),
+            Ok(_) => return Some(Whole { facts, dialect, readable: false }),
             Err(what) => {
                 cx.anomalies.count(what);
-                return Some((facts, false));
+                return Some(Whole { facts, dialect, readable: false });
             }
         };
         if http_error {
             let said = || self.response.as_ref().and_then(|r| r.error_type.clone());
             facts.failed = http_error_kind(body).or_else(said).map(Some);
-            return Some((facts, true));
+            return Some(Whole { facts, dialect, readable: true });
         }
-        let mut reader = self.dialect?.reader();
+        facts.usage = usage;
         cx.events.clear();
-        let kind = reader.answer(body, cx.events);
-        let ok = match kind {
+        let mut kind = dialect.reader().answer(body, cx.events);
+        if kind == FrameKind::Unknown {
+            let known = |reader: &mut dyn Reader| {
+                cx.events.clear();
+                kind = reader.answer(body, cx.events);
+                matches!(kind, FrameKind::Event | FrameKind::Last)
+            };
+            match dialect::by_answer(&self.head, &self.asked, dialect, known) {
+                Some((other, _)) => dialect = other,
+                None => {
+                    cx.events.clear();
+                    kind = FrameKind::Unknown;
+                }
+            }
+        }
+        let readable = match kind {
             FrameKind::BadJson => {
                 cx.anomalies.count(Anomaly::BadJson);
                 false
@@ -399,10 +424,11 @@ impl Call {
             }
             _ => true,
         };
-        facts.recognised |= ok;
+        facts.recognised |= readable;
+        facts.foreign |= !readable;
         cx.events.drain(..).for_each(|e| facts.take(e));
         // A tentative dialect whose answer it does not know was the wrong guess.
-        (ok || self.certainty == Match::Certain).then_some((facts, ok))
+        (readable || self.certainty == Match::Certain).then_some(Whole { facts, dialect, readable })
     }
 
     fn verdict(&self, how: Over, stream: bool, readable: bool, status: Option<u16>) -> (Outcome, Option<Failure>, Reason) {
@@ -417,7 +443,8 @@ impl Call {
         if let Some(kind) = &facts.failed {
             return (Outcome::Failed, fail(kind.clone(), semconv::PROVIDER_OTHER, Stage::Stream), Reason::StreamError);
         }
-        let ended = self.timeline.terminated() || how == Over::Complete && !facts.finished.is_empty();
+        let last_word = !facts.finished.is_empty() || self.dialect.is_some_and(Dialect::ends_with_body);
+        let ended = self.timeline.terminated() || how == Over::Complete && last_word;
         let hole = self.timeline.hole_in_response() || self.timeline.hole_since_frame();
         match (stream, how) {
             (false, Over::Complete) if status.is_some() && readable && !facts.unread => {
@@ -511,14 +538,54 @@ impl Facts {
                     load: timing.load.or(old.load),
                 });
             }
-            LlmEvent::Delta { .. } | LlmEvent::ToolStart => {}
+            LlmEvent::Delta { .. } | LlmEvent::ToolStart | LlmEvent::Tokens(_) => {}
         }
+    }
+}
+
+/// An answer that is no stream.
+struct Whole {
+    facts: Facts,
+    /// Whose form it has.
+    dialect: &'static dyn Dialect,
+    /// Whether it could be read.
+    readable: bool,
+}
+
+/// Who reads an answer, and what makes another the better reader.
+struct Who<'c> {
+    reader: &'c mut Box<dyn Reader>,
+    dialect: &'c mut &'static dyn Dialect,
+    head: &'c RequestHead,
+    asked: &'c Asked,
+}
+
+impl Who<'_> {
+    /// Reads an event. As long as none was known, another dialect may know it better.
+    fn frame(&mut self, frame: Frame<'_>, facts: &mut Facts, events: &mut Vec<LlmEvent>) -> FrameKind {
+        let kind = self.reader.frame(frame, events);
+        if kind != FrameKind::Unknown || facts.recognised || facts.tries >= MAX_TRIES {
+            return kind;
+        }
+        facts.tries += 1;
+        let mut other = kind;
+        let known = |reader: &mut dyn Reader| {
+            events.clear();
+            other = reader.frame(frame, events);
+            matches!(other, FrameKind::Event | FrameKind::Last | FrameKind::Perhaps)
+        };
+        let Some((dialect, reader)) = dialect::by_answer(self.head, self.asked, *self.dialect, known) else {
+            events.clear();
+            return kind;
+        };
+        (*self.dialect, *self.reader) = (dialect, reader);
+        other
     }
 }
 
 /// A response's body while a piece of it is read.
 struct Reading<'c> {
-    reader: &'c mut dyn Reader,
+    who: Who<'c>,
     facts: &'c mut Facts,
     timeline: &'c mut Timeline,
     body: &'c mut Body,
@@ -542,14 +609,15 @@ impl Reading<'_> {
                 Some(_) => {
                     cx.anomalies.count(Anomaly::UnknownBody);
                     self.facts.unread = true;
+                    self.facts.foreign = true;
                     *self.body = Body::Skipped;
                 }
                 None => {}
             }
         }
-        let Self { reader, facts, timeline, body, at, .. } = self;
+        let Self { who, facts, timeline, body, at, .. } = self;
         match body {
-            Body::Stream(framer) => framer.push(bytes, &mut |unit| unit_of(unit, *at, *reader, facts, timeline, cx)),
+            Body::Stream(framer) => framer.push(bytes, &mut |unit| unit_of(unit, *at, who, facts, timeline, cx)),
             Body::Json(skeleton) => skeleton.push(bytes),
             Body::Skipped | Body::Undecided => {}
         }
@@ -557,11 +625,11 @@ impl Reading<'_> {
 
     /// The body ended. What is left of an event that was cut off is none.
     fn finish(&mut self, how: Over, cx: &mut Scratch<'_>) {
-        let Self { reader, facts, timeline, body, at, .. } = self;
+        let Self { who, facts, timeline, body, at, .. } = self;
         if let Body::Stream(framer) = body {
             framer.finish(&mut |unit| match unit {
                 Unit::Event(frame) if how != Over::Complete && !is_whole(frame.data) => {}
-                unit => unit_of(unit, *at, *reader, facts, timeline, cx),
+                unit => unit_of(unit, *at, who, facts, timeline, cx),
             });
         }
     }
@@ -573,7 +641,7 @@ fn is_whole(data: &[u8]) -> bool {
 }
 
 /// One unit of a stream: read, stamped, folded into the facts.
-fn unit_of(unit: Unit<'_>, at: Timestamp, reader: &mut dyn Reader, facts: &mut Facts, timeline: &mut Timeline, cx: &mut Scratch<'_>) {
+fn unit_of(unit: Unit<'_>, at: Timestamp, who: &mut Who<'_>, facts: &mut Facts, timeline: &mut Timeline, cx: &mut Scratch<'_>) {
     let frame = match unit {
         Unit::Event(frame) => frame,
         Unit::KeepAlive => return,
@@ -581,14 +649,16 @@ fn unit_of(unit: Unit<'_>, at: Timestamp, reader: &mut dyn Reader, facts: &mut F
         Unit::Odd(what) => return cx.anomalies.count(what),
     };
     cx.events.clear();
-    let kind = reader.frame(frame, cx.events);
+    let kind = who.frame(frame, facts, cx.events);
     match kind {
         FrameKind::KeepAlive => return,
         FrameKind::Terminator => return timeline.terminator(at),
         FrameKind::BadJson => cx.anomalies.count(Anomaly::BadJson),
         FrameKind::Unknown => cx.anomalies.count(Anomaly::UnknownEvent),
         FrameKind::Event | FrameKind::Last => facts.recognised = true,
+        FrameKind::Perhaps => {}
     }
+    facts.foreign |= matches!(kind, FrameKind::BadJson | FrameKind::Unknown);
     if timeline.terminated() {
         cx.anomalies.count(Anomaly::AfterTerminator);
     }

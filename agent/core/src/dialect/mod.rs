@@ -24,6 +24,8 @@ pub enum Match {
     No,
     /// The head does not exclude it; the body decides, and the answer must confirm it.
     Maybe,
+    /// A path of its own that others use as well: the body must confirm, and the answer must not contradict.
+    Likely,
     /// The path says so; the body must not contradict.
     Certain,
 }
@@ -65,6 +67,16 @@ pub trait Dialect: Sync + std::fmt::Debug {
         asked.stream.0
     }
 
+    /// Who serves this API where neither the host nor the server says otherwise: a value of `gen_ai.provider.name`.
+    fn provider(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Whether the end of the HTTP response is the API's only terminator: no event says that nothing will follow.
+    fn ends_with_body(&self) -> bool {
+        false
+    }
+
     /// How a stream is cut whose media type says no more than JSON; `None` when such an answer is one JSON value.
     fn framing(&self, _head: &RequestHead, _asked: &Asked) -> Option<Framing> {
         None
@@ -88,6 +100,8 @@ pub trait Reader: std::fmt::Debug + Send {
 pub enum FrameKind {
     /// An event that counts.
     Event,
+    /// An event that counts, if it turns out that the answer is one of the API's at all: this alone does not say so.
+    Perhaps,
     /// A sign of life.
     KeepAlive,
     /// The API's terminator as an event of its own that counts as an event (`message_stop`).
@@ -119,6 +133,8 @@ pub enum LlmEvent {
     },
     /// A named tool call was opened (a `Delta` goes with it).
     ToolStart,
+    /// Exactly so many output tokens are in this event, by ids or probabilities that stand beside the text.
+    Tokens(u64),
     /// Counts of tokens. What is `Some` replaces what was known.
     Usage(Usage),
     /// A choice ended.
@@ -148,19 +164,44 @@ pub enum Output {
     Tool,
 }
 
-/// The dialects that may own a request, best first.
+/// Calls beside inferences, by the last segment of their path: they count or cut tokens, and generate nothing.
+const NO_INFERENCE: [&str; 8] =
+    ["count_tokens", "input_tokens", "tokenize", "detokenize", "tokenizer", "apply-template", "token-count", "moderations"];
+
+/// The dialect that may own a request; of those that fit equally well the first.
 pub fn recognise(head: &RequestHead) -> Option<(&'static dyn Dialect, Match)> {
-    let best = DIALECTS.into_iter().map(|d| (d, d.probe(head))).max_by_key(|(d, m)| (*m, usize::MAX - position(*d)));
-    best.filter(|(_, m)| *m > Match::No)
+    let last = head.path.trim_end_matches('/').rsplit(['/', ':']).next().unwrap_or_default();
+    if NO_INFERENCE.contains(&last) || last == "countTokens" {
+        return None;
+    }
+    best(head, |_| true)
 }
 
 /// A dialect whose requests look like `asked`, wherever they are sent: recognition by content.
-pub fn by_body(head: &RequestHead, asked: &Asked) -> Option<&'static dyn Dialect> {
-    DIALECTS.into_iter().find(|d| d.probe(head) > Match::No && d.confirms(asked))
+pub fn by_body(head: &RequestHead, asked: &Asked) -> Option<(&'static dyn Dialect, Match)> {
+    best(head, |d| d.confirms(asked))
 }
 
-fn position(dialect: &'static dyn Dialect) -> usize {
-    DIALECTS.iter().position(|d| d.about().api == dialect.about().api).unwrap_or(usize::MAX)
+fn best(head: &RequestHead, fits: impl Fn(&dyn Dialect) -> bool) -> Option<(&'static dyn Dialect, Match)> {
+    let found = DIALECTS.into_iter().map(|d| (d, d.probe(head))).filter(|(d, m)| *m > Match::No && fits(*d));
+    found.reduce(|a, b| if b.1 > a.1 { b } else { a })
+}
+
+/// Another dialect than `not`, one that `knows` the beginning of the answer: where several APIs share a path, or a body says too
+/// little, the answer decides.
+pub fn by_answer(
+    head: &RequestHead,
+    asked: &Asked,
+    not: &'static dyn Dialect,
+    mut knows: impl FnMut(&mut dyn Reader) -> bool,
+) -> Option<(&'static dyn Dialect, Box<dyn Reader>)> {
+    let others = DIALECTS.into_iter().filter(|d| d.about().api != not.about().api);
+    let fitting = others.filter(|d| match d.probe(head) {
+        Match::No => false,
+        Match::Maybe => d.confirms(asked),
+        Match::Likely | Match::Certain => true,
+    });
+    fitting.map(|d| (d, d.reader())).find_map(|(d, mut reader)| knows(reader.as_mut()).then_some((d, reader)))
 }
 
 #[cfg(test)]
