@@ -227,7 +227,8 @@ impl Call {
         self.timeline.body(at);
         self.response_bytes += bytes.len() as u64;
         let (Some(reader), Some(dialect)) = (&mut self.reader, &mut self.dialect) else { return };
-        let who = Who { reader, dialect, head: &self.head, asked: &self.asked };
+        let sure = self.confirmed || self.certainty == Match::Certain;
+        let who = Who { sure, reader, dialect, head: &self.head, asked: &self.asked };
         let (facts, timeline, body) = (&mut self.facts, &mut self.timeline, &mut self.body);
         let mut parts = Reading { who, facts, timeline, body, pieces: self.pieces, at };
         match &mut self.decoder {
@@ -280,7 +281,8 @@ impl Call {
         if let Body::Stream(_) = self.body
             && let (Some(reader), Some(dialect)) = (&mut self.reader, &mut self.dialect)
         {
-            let who = Who { reader, dialect, head: &self.head, asked: &self.asked };
+            let sure = self.confirmed || self.certainty == Match::Certain;
+            let who = Who { sure, reader, dialect, head: &self.head, asked: &self.asked };
             let (facts, timeline, body) = (&mut self.facts, &mut self.timeline, &mut self.body);
             Reading { who, facts, timeline, body, pieces: None, at }.finish(how, cx);
         }
@@ -413,17 +415,15 @@ impl Call {
                 }
             }
         }
-        let readable = match kind {
-            FrameKind::BadJson => {
-                cx.anomalies.count(Anomaly::BadJson);
-                false
-            }
-            FrameKind::Unknown => {
-                cx.anomalies.count(Anomaly::UnknownEvent);
-                false
-            }
-            _ => true,
+        let surprise = match kind {
+            FrameKind::BadJson => Some(Anomaly::BadJson),
+            FrameKind::Unknown => Some(Anomaly::UnknownEvent),
+            _ => None,
         };
+        if self.confirmed || self.certainty == Match::Certain {
+            surprise.into_iter().for_each(|what| cx.anomalies.count(what));
+        }
+        let readable = surprise.is_none();
         facts.recognised |= readable;
         facts.foreign |= !readable;
         cx.events.drain(..).for_each(|e| facts.take(e));
@@ -554,6 +554,8 @@ struct Whole {
 
 /// Who reads an answer, and what makes another the better reader.
 struct Who<'c> {
+    /// Whether the request is the dialect's own: then what it cannot read is a surprise, not somebody else's.
+    sure: bool,
     reader: &'c mut Box<dyn Reader>,
     dialect: &'c mut &'static dyn Dialect,
     head: &'c RequestHead,
@@ -607,7 +609,9 @@ impl Reading<'_> {
                 // `data`, `event`, `id`, `retry`, a comment.
                 Some(b'd' | b'e' | b'i' | b'r' | b':') => *self.body = Body::Stream(Framer::new(Framing::Sse)),
                 Some(_) => {
-                    cx.anomalies.count(Anomaly::UnknownBody);
+                    if self.who.sure {
+                        cx.anomalies.count(Anomaly::UnknownBody);
+                    }
                     self.facts.unread = true;
                     self.facts.foreign = true;
                     *self.body = Body::Skipped;
@@ -653,8 +657,9 @@ fn unit_of(unit: Unit<'_>, at: Timestamp, who: &mut Who<'_>, facts: &mut Facts, 
     match kind {
         FrameKind::KeepAlive => return,
         FrameKind::Terminator => return timeline.terminator(at),
-        FrameKind::BadJson => cx.anomalies.count(Anomaly::BadJson),
-        FrameKind::Unknown => cx.anomalies.count(Anomaly::UnknownEvent),
+        FrameKind::BadJson if who.sure || facts.recognised => cx.anomalies.count(Anomaly::BadJson),
+        FrameKind::Unknown if who.sure || facts.recognised => cx.anomalies.count(Anomaly::UnknownEvent),
+        FrameKind::BadJson | FrameKind::Unknown => {}
         FrameKind::Event | FrameKind::Last => facts.recognised = true,
         FrameKind::Perhaps => {}
     }

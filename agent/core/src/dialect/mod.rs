@@ -5,8 +5,17 @@
 
 pub mod anthropic;
 pub mod body;
+pub mod cohere;
+mod growth;
+pub mod llama_cpp;
+pub mod ollama;
 pub mod openai;
+pub mod rerank;
+pub mod sglang;
 mod shape;
+pub mod tgi;
+pub mod triton;
+pub mod unknown;
 
 use crate::framing::{Frame, Framing};
 use crate::http::head::{RequestHead, ResponseHead};
@@ -15,7 +24,27 @@ use crate::name::Name;
 use body::Asked;
 
 /// Every dialect. Help, documentation and tests are derived from this list; the first that fits best is taken.
-pub static DIALECTS: [&dyn Dialect; 4] = [&openai::Chat, &openai::Completions, &openai::Embeddings, &anthropic::Messages];
+pub static DIALECTS: &[&dyn Dialect] = &[
+    &openai::Chat,
+    &openai::Completions,
+    &openai::Embeddings,
+    &anthropic::Messages,
+    &ollama::Chat,
+    &ollama::Generate,
+    &ollama::Embed,
+    &cohere::ChatV2,
+    &cohere::ChatV1,
+    &cohere::Embed,
+    &rerank::Cohere,
+    &rerank::Tei,
+    &tgi::Generate,
+    &tgi::Embed,
+    &sglang::Generate,
+    &llama_cpp::Completion,
+    &triton::Generate,
+    // The last: what nobody else claims.
+    &unknown::Unknown,
+];
 
 /// How sure a dialect is that a request is one of its own.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -183,7 +212,7 @@ pub fn by_body(head: &RequestHead, asked: &Asked) -> Option<(&'static dyn Dialec
 }
 
 fn best(head: &RequestHead, fits: impl Fn(&dyn Dialect) -> bool) -> Option<(&'static dyn Dialect, Match)> {
-    let found = DIALECTS.into_iter().map(|d| (d, d.probe(head))).filter(|(d, m)| *m > Match::No && fits(*d));
+    let found = DIALECTS.iter().copied().map(|d| (d, d.probe(head))).filter(|(d, m)| *m > Match::No && fits(*d));
     found.reduce(|a, b| if b.1 > a.1 { b } else { a })
 }
 
@@ -195,10 +224,12 @@ pub fn by_answer(
     not: &'static dyn Dialect,
     mut knows: impl FnMut(&mut dyn Reader) -> bool,
 ) -> Option<(&'static dyn Dialect, Box<dyn Reader>)> {
-    let others = DIALECTS.into_iter().filter(|d| d.about().api != not.about().api);
+    let others = DIALECTS.iter().copied().filter(|d| d.about().api != not.about().api);
+    // A path that is an API's for certain is taken only by those whose path it is as well.
+    let certain = not.probe(head) == Match::Certain;
     let fitting = others.filter(|d| match d.probe(head) {
         Match::No => false,
-        Match::Maybe => d.confirms(asked),
+        Match::Maybe => !certain && d.confirms(asked),
         Match::Likely | Match::Certain => true,
     });
     fitting.map(|d| (d, d.reader())).find_map(|(d, mut reader)| knows(reader.as_mut()).then_some((d, reader)))

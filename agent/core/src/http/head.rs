@@ -1,7 +1,7 @@
 //! Heads of requests and responses: the few fields that framing and recognition need. No other header is kept, least of all
 //! credentials; of a request's target only the path, since keys travel in queries.
 
-use crate::inference::TraceParent;
+use crate::inference::{ServerTiming, TraceParent};
 use crate::name::Name;
 use crate::semconv;
 
@@ -154,8 +154,11 @@ pub struct ResponseHead {
     pub limits: Limits,
     /// `x-amzn-errortype`: the class of an error whose body does not name it.
     pub error_type: Option<Name>,
-    /// `x-amzn-bedrock-{input,output}-token-count`.
+    /// `x-amzn-bedrock-{input,output}-token-count`; `x-prompt-tokens` and `x-generated-tokens` (TGI), `x-compute-tokens` (TEI).
     pub tokens: (Option<u64>, Option<u64>),
+    /// What TGI and TEI say of their own time: `x-queue-time`, `x-total-time`, `x-time-per-token`. Only with answers that are no
+    /// stream.
+    pub timing: ServerTiming,
     /// Whether `Sec-WebSocket-Extensions` agrees on `permessage-deflate`, and how.
     pub deflate: Option<Deflate>,
     /// `grpc-encoding`.
@@ -235,6 +238,7 @@ pub fn response(head: &[u8]) -> Option<ResponseHead> {
         limits: fields.limits,
         error_type: fields.error_type,
         tokens: fields.tokens,
+        timing: fields.timing,
         deflate: fields.deflate.and_then(deflate),
         message_coding: fields.message_coding,
     })
@@ -258,6 +262,7 @@ struct Fields<'a> {
     limits: Limits,
     error_type: Option<Name>,
     tokens: (Option<u64>, Option<u64>),
+    timing: ServerTiming,
 }
 
 fn milliseconds(value: &[u8]) -> Option<f64> {
@@ -326,6 +331,16 @@ impl<'a> Fields<'a> {
             self.tokens.0 = text(value).and_then(|v| v.parse().ok());
         } else if is("x-amzn-bedrock-output-token-count") {
             self.tokens.1 = text(value).and_then(|v| v.parse().ok());
+        } else if is("x-prompt-tokens") || is("x-compute-tokens") {
+            self.tokens.0 = text(value).and_then(|v| v.parse().ok());
+        } else if is("x-generated-tokens") {
+            self.tokens.1 = text(value).and_then(|v| v.parse().ok());
+        } else if is("x-queue-time") {
+            self.timing.queue = milliseconds(value).map(|ms| ms / 1000.0);
+        } else if is("x-total-time") {
+            self.timing.total = milliseconds(value).map(|ms| ms / 1000.0);
+        } else if is("x-time-per-token") {
+            self.timing.tpot = milliseconds(value).map(|ms| ms / 1000.0);
         } else if is("x-amzn-bedrock-invocation-latency") {
             self.processing_ms = self.processing_ms.or_else(|| milliseconds(value));
         } else if is("server") {
