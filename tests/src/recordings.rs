@@ -147,7 +147,7 @@ impl Recording {
 
     /// The recording as a flow: the request at 0, the head at 100 ms, event n at 200 + 10 n ms.
     pub fn flow(&self) -> Flow {
-        let usual = DIALECTS.iter().find(|d| d.about().api == self.api()).unwrap().about().paths[0].replace('{', "").replace('}', "");
+        let usual = DIALECTS.iter().find(|d| d.about().api == self.api()).unwrap().about().paths[0].replace(['{', '}'], "");
         let target = self.entry["url"].as_str().and_then(|url| url.split_once("://")).map(|(_, target)| target);
         let (host, path) = target.and_then(|t| t.split_once('/')).unwrap_or(("unknown.test", usual.trim_start_matches('/')));
         let anthropic = if self.entry["api"] == "anthropic.messages" { "anthropic-version: 2023-06-01\r\n" } else { "" };

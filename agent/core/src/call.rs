@@ -139,6 +139,11 @@ impl Call {
         body + self.request_body.as_ref().map_or(0, Skeleton::buffered) + decoders * STATE_BYTES + self.timeline.buffered()
     }
 
+    /// Gives up the single gaps between chunks to save memory.
+    pub fn forget_gaps(&mut self) {
+        self.timeline.forget_gaps();
+    }
+
     /// Whether the API's terminator was seen, and when.
     pub fn terminated_at(&self) -> Option<Timestamp> {
         self.timeline.terminator_at()

@@ -5,6 +5,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use crate::gaps::Gaps;
 use crate::http::event::EndedBy;
 use crate::http::head::Limits;
 use crate::name::Name;
@@ -281,11 +282,8 @@ pub struct Timing {
     pub tpot_without_reasoning: bool,
     /// Longest silence between consecutive arrivals from the first to the last generated output.
     pub max_stall: Result<Duration, Reason>,
-    /// Gaps between consecutive generated events of one choice, in nanoseconds, zero when they shared an instant; none spans
-    /// a capture gap.
-    pub gaps: Vec<u64>,
-    /// Whether `gaps` holds every one of them (it is bounded).
-    pub gaps_complete: bool,
+    /// Gaps between consecutive generated events of one choice; none spans a capture gap.
+    pub gaps: Gaps,
 }
 
 /// Why a figure is undefined (`formulas.md` §3.2, §3.3).

@@ -8,6 +8,7 @@ pub mod call;
 pub mod calls;
 pub mod dialect;
 pub mod framing;
+pub mod gaps;
 pub mod http;
 pub mod inference;
 pub mod name;

@@ -78,6 +78,7 @@ pub struct Pipeline {
     stats: PipelineStats,
     buffered: usize,
     last_sweep: Timestamp,
+    last_save: Timestamp,
     scratch: Vec<LlmEvent>,
 }
 
@@ -196,6 +197,9 @@ impl Pipeline {
         let buffered = conn.stage.buffered();
         self.buffered = self.buffered + buffered - conn.buffered;
         conn.buffered = buffered;
+        if self.buffered > self.options.buffer_limit {
+            self.save(at);
+        }
         if self.buffered > self.options.buffer_limit && buffered > 0 {
             self.stats.anomalies.count(Anomaly::BufferBound);
             self.evict(id, at, out);
@@ -207,6 +211,22 @@ impl Pipeline {
             return Verdict::Mute;
         }
         Verdict::Watch
+    }
+
+    /// Before a connection is let go for want of memory: all give up what only percentiles need. At most once a second.
+    fn save(&mut self, at: Timestamp) {
+        if at.since(self.last_save) < Duration::from_secs(1) {
+            return;
+        }
+        self.last_save = at;
+        self.buffered = 0;
+        for conn in self.conns.values_mut() {
+            if let Stage::Http(http) = &mut conn.stage {
+                http.calls.save();
+            }
+            conn.buffered = conn.stage.buffered();
+            self.buffered += conn.buffered;
+        }
     }
 
     fn evict(&mut self, id: ConnId, at: Timestamp, out: &mut Vec<Inference>) {

@@ -467,9 +467,12 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
             }
             fn visit_seq<A: SeqAccess<'de>>(self, mut a: A) -> Result<Text<'a>, A::Error> {
                 let (mut text, mut thinking) = (false, false);
-                while let Some(part) = a.next_element::<Part<'de>>()? {
-                    text |= part.text.is_text() || part.refusal.is_text();
-                    thinking |= part.thinking.is_text();
+                while let Some(part) = a.next_element::<Few<Part<'de>>>()? {
+                    // A string in the list is no part of this API.
+                    for part in part.iter() {
+                        text |= part.text.is_text() || part.refusal.is_text();
+                        thinking |= part.thinking.is_text();
+                    }
                 }
                 Ok(Text::Parts { text, thinking })
             }

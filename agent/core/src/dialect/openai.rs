@@ -3,6 +3,8 @@
 //! What differs between servers and is taken as it comes: the name of the reasoning field (`reasoning_content`, `reasoning`,
 //! `reasoning_details`, content parts), usage in the last chunk, in an own chunk, on every chunk (cumulative: the last counts) or
 //! inside `x_groq`, a missing `[DONE]`, error objects in a chunk or as an event of their own, tool calls in pieces or whole.
+//!
+//! Mistral's chat API is this one with content in parts: it has no name of its own here; who serves it is the provider.
 
 use serde::Deserialize;
 
@@ -11,7 +13,7 @@ use crate::http::head::{MediaType, Method, RequestHead};
 use crate::inference::{Operation, ServerTiming, Usage};
 use crate::name::Name;
 
-use super::body::{Asked, Class, Count, ErrorField, Few, Number, Text, Word, object};
+use super::body::{Asked, Class, Count, ErrorField, Few, Length, Number, Text, Word, object};
 use super::shape::Shape;
 use super::{About, Dialect, FrameKind, LlmEvent, Match, Output, Reader};
 
@@ -163,6 +165,18 @@ struct Choice<'a> {
     text: Text<'a>,
     #[serde(borrow)]
     finish_reason: Word<'a>,
+    logprobs: Few<Probabilities>,
+    /// The ids of the chunk's tokens (vLLM's `return_token_ids`).
+    token_ids: Length,
+}
+
+/// One entry per token, where they were asked for: in chats under `content` (or `refusal`), in completions under `tokens`.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Probabilities {
+    content: Length,
+    refusal: Length,
+    tokens: Length,
 }
 
 #[derive(Deserialize, Default)]
@@ -425,6 +439,8 @@ fn choice_events<'a>(choice: &Choice<'a>, index: u32, out: &mut Vec<LlmEvent>) -
     if tool {
         out.push(LlmEvent::Delta { choice: index, kind: Output::Tool });
     }
+    let listed = choice.logprobs.first().map(|p| [p.content.0, p.refusal.0, p.tokens.0].iter().flatten().sum());
+    out.extend(choice.token_ids.0.max(listed).filter(|n| *n > 0).map(LlmEvent::Tokens));
     if let Some(reason) = choice.finish_reason.text().and_then(Name::new) {
         out.push(LlmEvent::Finished { choice: index, reason });
     }

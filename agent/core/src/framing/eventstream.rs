@@ -111,6 +111,10 @@ impl Framer {
 
     /// Takes what can be taken off the front of `bytes`: a message, or what is none. `None` when more bytes must come first.
     fn front(&mut self, bytes: &[u8], out: &mut impl FnMut(Unit<'_>)) -> Option<usize> {
+        if self.lost && bytes.first().is_some_and(|b| *b != 0) {
+            // Lengths beyond 16 MiB do not occur: a prelude begins with 0.
+            return Some(memchr::memchr(0, bytes).unwrap_or(bytes.len()));
+        }
         if bytes.len() < PRELUDE {
             return None;
         }
@@ -121,9 +125,7 @@ impl Framer {
                     out(Unit::Odd(what));
                     self.lost = true;
                 }
-                // The next position that may be one: lengths beyond 16 MiB do not occur (first byte 0).
-                let next = memchr::memchr(0, &bytes[1..]).map_or(bytes.len(), |at| at + 1);
-                return Some(next);
+                return Some(1);
             }
         };
         if prelude.total > MAX_EVENT {
