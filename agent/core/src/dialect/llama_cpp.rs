@@ -12,6 +12,9 @@ use crate::name::Name;
 use super::body::{Asked, Count, ErrorField, Few, Flag, IsThere, Length, Number, Text, Word};
 use super::{About, Dialect, FrameKind, LlmEvent, Match, Output, Reader};
 
+/// Answers that are told apart.
+const MAX_ANSWERS: usize = 128;
+
 /// `POST /completion`.
 #[derive(Debug)]
 pub struct Completion;
@@ -87,9 +90,19 @@ fn seconds(ms: Number) -> Option<f64> {
     ms.0.filter(|v| *v >= 0.0).map(|v| v / 1000.0)
 }
 
+/// One of several prompts' answers.
+#[derive(Debug)]
+struct Answer {
+    index: u32,
+    input: Option<u64>,
+    output: Option<u64>,
+    stopped: bool,
+}
+
 #[derive(Debug, Default)]
 struct CompletionReader {
     started: bool,
+    answers: Vec<Answer>,
 }
 
 impl Reader for CompletionReader {
@@ -141,7 +154,7 @@ impl CompletionReader {
             out.push(LlmEvent::Tokens(n));
         }
         let timings = event.timings.first();
-        let (input, output) = (event.tokens_evaluated.0, event.tokens_predicted.0);
+        let (input, output) = self.counts(event, choice, stop);
         if input.is_some() || output.is_some() {
             let cache_read = timings.and_then(|t| t.cache_n.0);
             out.push(LlmEvent::Usage(Usage { input, output, cache_read, ..Usage::default() }));
@@ -161,7 +174,23 @@ impl CompletionReader {
         let older = flags.iter().find(|(flag, _)| flag.0 == Some(true)).map(|(_, name)| *name);
         let reason = event.stop_type.text().filter(|t| *t != "none").or(older).and_then(Name::new);
         out.extend(reason.map(|reason| LlmEvent::Finished { choice, reason }));
-        FrameKind::Last
+        if self.answers.iter().all(|a| a.stopped) { FrameKind::Last } else { FrameKind::Event }
+    }
+
+    /// The counts of all answers so far: each counts its own.
+    fn counts(&mut self, event: &Event<'_>, index: u32, stopped: bool) -> (Option<u64>, Option<u64>) {
+        let (input, output) = (event.tokens_evaluated.0, event.tokens_predicted.0);
+        let room = self.answers.len() < MAX_ANSWERS;
+        match self.answers.iter_mut().find(|a| a.index == index) {
+            Some(answer) => {
+                (answer.input, answer.output) = (input.or(answer.input), output.or(answer.output));
+                answer.stopped |= stopped;
+            }
+            None if room => self.answers.push(Answer { index, input, output, stopped }),
+            None => {}
+        }
+        let sum = |of: fn(&Answer) -> Option<u64>| self.answers.iter().filter_map(of).reduce(u64::saturating_add);
+        (sum(|a| a.input), sum(|a| a.output))
     }
 }
 
@@ -193,9 +222,9 @@ mod tests {
         expect![[r#"
             Event []
             Event [Delta { choice: 0, kind: Text }, Tokens(2), Usage(Usage { input: Some(9), output: Some(2), cache_read: None, cache_write: None, reasoning: None })]
-            Event [Delta { choice: 0, kind: Text }, Tokens(1)]
+            Event [Delta { choice: 0, kind: Text }, Tokens(1), Usage(Usage { input: Some(9), output: Some(2), cache_read: None, cache_write: None, reasoning: None })]
             Last [Started { id: None, model: Some("m") }, Usage(Usage { input: Some(9), output: Some(4), cache_read: Some(3), cache_write: None, reasoning: None }), Server(ServerTiming { queue: None, prefill: Some(0.02), ttft: None, tpot: Some(0.01), decode: Some(0.04), total: None, load: None }), Finished { choice: 0, reason: "limit" }]
-            Last [Finished { choice: 0, reason: "word" }]
+            Last [Usage(Usage { input: Some(9), output: Some(4), cache_read: None, cache_write: None, reasoning: None }), Finished { choice: 0, reason: "word" }]
             Terminator []
             Event [Failed { kind: Some("server_error") }]
             Event [Failed { kind: Some("server_error") }]
