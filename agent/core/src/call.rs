@@ -10,7 +10,7 @@ use crate::framing::json::Skeleton;
 use crate::framing::{Frame, Framer, Framing, Unit};
 use crate::http::coding::{Decoder, STATE_BYTES};
 use crate::http::event::{EndedBy, Over, Side};
-use crate::http::head::{MediaType, RequestHead, ResponseHead};
+use crate::http::head::{BodyLength, MediaType, RequestHead, ResponseHead};
 use crate::inference::{Failure, Inference, Outcome, Reason, Request, Response, ServerTiming, Stage, Trace, Usage, Vantage};
 use crate::name::Name;
 use crate::semconv;
@@ -128,6 +128,17 @@ impl Call {
         self.dialect.is_some() && (self.certainty == Match::Certain || self.facts.recognised || self.confirmed && !self.facts.foreign)
     }
 
+    /// Whether what was seen until the end makes it an inference. Where path and body only make it likely, the answer must be known:
+    /// unless it is an error, or none came, and nobody but the two ends is to blame.
+    fn is_known(&self, how: Over) -> bool {
+        let status = self.response.as_ref().map(|r| r.status);
+        let unseen = self.timeline.holes() > 0 || matches!(how, Over::InputEnded | Over::Evicted | Over::Lost);
+        let unanswered = self.response_bytes == 0 && !unseen;
+        self.certainty == Match::Certain
+            || self.facts.recognised
+            || self.confirmed && !self.facts.foreign && (unanswered || status.is_some_and(|s| s >= 400))
+    }
+
     /// Bytes that are buffered.
     pub fn buffered(&self) -> usize {
         let body = match &self.body {
@@ -206,7 +217,10 @@ impl Call {
             };
             self.body = framing.map_or(Body::Undecided, |f| Body::Stream(Framer::new(f)));
             // A JSON body that the dialect knows to be cut into pieces.
-            self.pieces = dialect.framing(&self.head, &self.asked).filter(|_| head.status < 400);
+            // Whose length is known beforehand is no stream.
+            let sized = matches!(head.body, BodyLength::Bytes(_));
+            let known = self.confirmed || self.certainty == Match::Certain;
+            self.pieces = dialect.framing(&self.head, &self.asked).filter(|_| head.status < 400 && known && !sized);
             cx.events.clear();
             if let Some(reader) = self.reader.as_deref_mut() {
                 reader.head(&head, cx.events);
@@ -275,7 +289,12 @@ impl Call {
                 match &mut self.body {
                     Body::Stream(framer) => framer.hole(),
                     Body::Json(skeleton) => skeleton.hole(),
-                    Body::Skipped | Body::Undecided => {}
+                    // What lies in the hole would have decided.
+                    Body::Undecided => {
+                        self.facts.unread = true;
+                        self.body = Body::Skipped;
+                    }
+                    Body::Skipped => {}
                 }
             }
         }
@@ -299,7 +318,7 @@ impl Call {
             (self.facts, self.dialect, readable) = (whole.facts, Some(whole.dialect), whole.readable);
         }
         let dialect = self.dialect?;
-        if !self.is_llm() {
+        if !self.is_known(how) {
             return None;
         }
         let asked_stream = dialect.streams(&self.head, &self.asked) == Some(true);
@@ -322,7 +341,8 @@ impl Call {
         };
         // A count that grows with the stream is final only where nothing can have followed it.
         let outgrown = self.facts.hole_since_usage || matches!(outcome, Outcome::Lost | Outcome::Truncated);
-        let settled = !stream || self.facts.usage_settled || !outgrown;
+        let partial = dialect.counts_by_choice() && (self.timeline.hole_in_response() || outgrown);
+        let settled = !stream || (self.facts.usage_settled || !outgrown) && !partial;
         let usage = self.facts.usage.filter(|u| *u != Usage::default() && settled);
         let unseen = self.timeline.hole_in_response() || matches!(outcome, Outcome::Lost | Outcome::Truncated);
         if unseen && self.facts.finished.len() < self.timeline.choices().max(usize::from(stream)) {
@@ -425,11 +445,12 @@ impl Call {
             FrameKind::Unknown => Some(Anomaly::UnknownEvent),
             _ => None,
         };
-        if self.confirmed || self.certainty == Match::Certain {
+        let sure = self.confirmed || self.certainty == Match::Certain;
+        if sure {
             surprise.into_iter().for_each(|what| cx.anomalies.count(what));
         }
         let readable = surprise.is_none();
-        facts.recognised |= readable;
+        facts.recognised |= readable && (sure || kind != FrameKind::Perhaps);
         facts.foreign |= !readable;
         cx.events.drain(..).for_each(|e| facts.take(e));
         // A tentative dialect whose answer it does not know was the wrong guess.
@@ -579,7 +600,8 @@ impl Who<'_> {
         let known = |reader: &mut dyn Reader| {
             events.clear();
             other = reader.frame(frame, events);
-            matches!(other, FrameKind::Event | FrameKind::Last | FrameKind::Perhaps)
+            let output = events.iter().any(|e| matches!(e, LlmEvent::Delta { .. }));
+            matches!(other, FrameKind::Event | FrameKind::Last) || other == FrameKind::Perhaps && output
         };
         let Some((dialect, reader)) = dialect::by_answer(self.head, self.asked, *self.dialect, known) else {
             events.clear();
@@ -666,7 +688,7 @@ fn unit_of(unit: Unit<'_>, at: Timestamp, who: &mut Who<'_>, facts: &mut Facts, 
         FrameKind::Unknown if who.sure || facts.recognised => cx.anomalies.count(Anomaly::UnknownEvent),
         FrameKind::BadJson | FrameKind::Unknown => {}
         FrameKind::Event | FrameKind::Last => facts.recognised = true,
-        FrameKind::Perhaps => {}
+        FrameKind::Perhaps => facts.recognised |= who.sure,
     }
     facts.foreign |= matches!(kind, FrameKind::BadJson | FrameKind::Unknown);
     if timeline.terminated() {

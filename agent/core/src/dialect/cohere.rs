@@ -279,7 +279,10 @@ impl Reader for V2Reader {
                 finished(&delta.finish_reason, &delta.error, delta.error_type.0.clone(), out);
                 return FrameKind::Last;
             }
-            _ if event.error.is => out.push(LlmEvent::Failed { kind: event.error.kind.clone() }),
+            _ if event.error.is => {
+                out.push(LlmEvent::Failed { kind: event.error.kind.clone() });
+                return FrameKind::Perhaps;
+            }
             _ => return FrameKind::Unknown,
         }
         FrameKind::Event
@@ -389,7 +392,10 @@ impl Reader for V1Reader {
                 finished(&line.finish_reason, &line.error, None, out);
                 return FrameKind::Last;
             }
-            _ if line.error.is => out.push(LlmEvent::Failed { kind: line.error.kind.clone() }),
+            _ if line.error.is => {
+                out.push(LlmEvent::Failed { kind: line.error.kind.clone() });
+                return FrameKind::Perhaps;
+            }
             _ => return FrameKind::Unknown,
         }
         FrameKind::Event

@@ -46,6 +46,10 @@ impl Dialect for Completion {
         Box::new(CompletionReader::default())
     }
 
+    fn counts_by_choice(&self) -> bool {
+        true
+    }
+
     fn provider(&self) -> Option<&'static str> {
         Some("llama_cpp")
     }
@@ -114,7 +118,7 @@ impl Reader for CompletionReader {
         if frame.name == b"error" {
             // The field `error:` holds the error itself.
             out.push(LlmEvent::Failed { kind: super::body::http_error_kind(data) });
-            return FrameKind::Event;
+            return FrameKind::Perhaps;
         }
         let Some(event) = super::body::object::<Event<'_>>(data) else { return FrameKind::BadJson };
         self.event(&event, 0, true, out)
@@ -135,7 +139,7 @@ impl CompletionReader {
     fn event(&mut self, event: &Event<'_>, place: u32, stream: bool, out: &mut Vec<LlmEvent>) -> FrameKind {
         if event.error.is {
             out.push(LlmEvent::Failed { kind: event.error.kind.clone() });
-            return FrameKind::Event;
+            return FrameKind::Perhaps;
         }
         let Some(stop) = event.stop.0 else {
             // Older servers send progress without it.
@@ -226,8 +230,8 @@ mod tests {
             Last [Started { id: None, model: Some("m") }, Usage(Usage { input: Some(9), output: Some(4), cache_read: Some(3), cache_write: None, reasoning: None }), Server(ServerTiming { queue: None, prefill: Some(0.02), ttft: None, tpot: Some(0.01), decode: Some(0.04), total: None, load: None }), Finished { choice: 0, reason: "limit" }]
             Last [Usage(Usage { input: Some(9), output: Some(4), cache_read: None, cache_write: None, reasoning: None }), Finished { choice: 0, reason: "word" }]
             Terminator []
-            Event [Failed { kind: Some("server_error") }]
-            Event [Failed { kind: Some("server_error") }]
+            Perhaps [Failed { kind: Some("server_error") }]
+            Perhaps [Failed { kind: Some("server_error") }]
             Unknown []
         "#]]
         .assert_eq(&log);

@@ -106,6 +106,11 @@ pub trait Dialect: Sync + std::fmt::Debug {
         false
     }
 
+    /// Whether each of several choices has counts of its own, so that what is not seen of one is missing in the sum.
+    fn counts_by_choice(&self) -> bool {
+        false
+    }
+
     /// How a stream is cut whose media type says no more than JSON; `None` when such an answer is one JSON value.
     fn framing(&self, _head: &RequestHead, _asked: &Asked) -> Option<Framing> {
         None
@@ -129,7 +134,7 @@ pub trait Reader: std::fmt::Debug + Send {
 pub enum FrameKind {
     /// An event that counts.
     Event,
-    /// An event that counts, if it turns out that the answer is one of the API's at all: this alone does not say so.
+    /// An event that counts, if the answer is one of the API's at all, which this alone does not say: an error, say.
     Perhaps,
     /// A sign of life.
     KeepAlive,

@@ -246,7 +246,7 @@ impl LineReader {
     fn line<'a>(&mut self, line: &Line<'a>, data: &[u8], out: &mut Vec<LlmEvent>) -> (FrameKind, Option<(&'a str, Output)>) {
         if line.error.is {
             out.push(LlmEvent::Failed { kind: line.error.kind.clone() });
-            return (FrameKind::Event, None);
+            return (FrameKind::Perhaps, None);
         }
         // Every line says whether it is the last.
         let Some(done) = line.done.0 else { return (FrameKind::Unknown, None) };
@@ -311,7 +311,7 @@ impl Reader for EmbedReader {
         let Some(answer) = object::<Embedded<'_>>(body) else { return FrameKind::BadJson };
         if answer.error.is {
             out.push(LlmEvent::Failed { kind: answer.error.kind });
-            return FrameKind::Event;
+            return FrameKind::Perhaps;
         }
         if !answer.embeddings.0 && !answer.embedding.0 {
             return FrameKind::Unknown;
@@ -359,7 +359,7 @@ mod tests {
                 Event [ToolStart, ToolStart, Delta { choice: 0, kind: Tool }]
                 Event [Delta { choice: 0, kind: Text }, Tokens(2)]
                 Last [Usage(Usage { input: None, output: Some(4), cache_read: None, cache_write: None, reasoning: None }), Server(ServerTiming { queue: None, prefill: Some(0.5), ttft: None, tpot: Some(0.5), decode: Some(2.0), total: Some(4.0), load: Some(1.0) }), Finished { choice: 0, reason: "stop" }]
-                Event [Failed { kind: None }]
+                Perhaps [Failed { kind: None }]
                 Unknown []
                 BadJson []
             "#]],

@@ -72,15 +72,20 @@ impl Dialect for Completions {
         &About {
             api: "openai.completions",
             doc: "OpenAI completions of a prompt, and compatible servers",
-            paths: &["/v1/completions", "/openai/completions"],
+            paths: &["/v1/completions", "/openai/completions", "/completions"],
             operation: Operation::TextCompletion,
         }
     }
 
     fn probe(&self, head: &RequestHead) -> Match {
         let path = head.path.trim_end_matches('/');
-        let certain = head.method == Method::Post && path.ends_with("/completions") && !path.ends_with("/chat/completions");
-        if certain { Match::Certain } else { probe(head, &[]) }
+        if head.method != Method::Post || !path.ends_with("/completions") || path.ends_with("/chat/completions") {
+            return probe(head, &[]);
+        }
+        // Without a version before it, the path is llama.cpp's own as well.
+        let sure = ["/v1/completions", "/openai/completions", "/fim/completions", "/beta/completions"];
+        let sure = sure.iter().any(|p| path.ends_with(p)) || path.contains("/deployments/");
+        if sure { Match::Certain } else { Match::Likely }
     }
 
     fn confirms(&self, asked: &Asked) -> bool {
@@ -307,7 +312,16 @@ impl Chunk<'_> {
     fn known(&self) -> bool {
         let counted = self.usage.as_ref().is_some_and(|u| u.prompt_tokens.0.is_some() || u.completion_tokens.0.is_some());
         let object = self.object.text().is_some_and(|o| o.starts_with("chat.completion") || o == "text_completion" || o == "list");
-        self.choices.is_some() || counted || object || self.error.is
+        self.choices.is_some() || counted || object
+    }
+
+    /// What the chunk is. An error alone is everybody's.
+    fn kind(&self, named_error: bool) -> FrameKind {
+        match self.known() {
+            true => FrameKind::Event,
+            false if self.error.is || named_error => FrameKind::Perhaps,
+            false => FrameKind::Unknown,
+        }
     }
 }
 
@@ -338,18 +352,18 @@ impl Reader for ChatReader {
         if let (Some((text, choice, kind)), 1) = (only, out.len() - before) {
             self.shape.learn(frame, text, choice, kind);
         }
-        if chunk.known() || frame.name == b"error" { FrameKind::Event } else { FrameKind::Unknown }
+        chunk.kind(frame.name == b"error")
     }
 
     fn answer(&mut self, body: &[u8], out: &mut Vec<LlmEvent>) -> FrameKind {
         let Some(chunk) = object::<Chunk<'_>>(body) else { return FrameKind::BadJson };
         let before = out.len();
         self.chunk(&chunk, false, body, out);
-        if chunk.known() {
-            return FrameKind::Event;
+        let kind = chunk.kind(false);
+        if kind == FrameKind::Unknown {
+            out.truncate(before);
         }
-        out.truncate(before);
-        FrameKind::Unknown
+        kind
     }
 }
 
@@ -520,8 +534,8 @@ mod tests {
                 Event [Finished { choice: 0, reason: "stop" }]
                 Event [Usage(Usage { input: Some(28), output: Some(10), cache_read: None, cache_write: None, reasoning: Some(11) })]
                 Terminator []
-                Event [Failed { kind: Some("server_error") }]
-                Event [Failed { kind: None }]
+                Perhaps [Failed { kind: Some("server_error") }]
+                Perhaps [Failed { kind: None }]
                 BadJson []
                 Unknown []
             "#]],

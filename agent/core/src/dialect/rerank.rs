@@ -125,7 +125,7 @@ impl Reader for RankReader {
         let Some(answer) = object::<Ranked<'_>>(body) else { return FrameKind::BadJson };
         if answer.error.is {
             out.push(LlmEvent::Failed { kind: answer.error.kind });
-            return FrameKind::Event;
+            return FrameKind::Perhaps;
         }
         let counted = answer.usage.first();
         let billed = answer.meta.first().and_then(|m| m.billed_units.first()).and_then(|b| b.input_tokens.0);

@@ -44,6 +44,10 @@ impl Dialect for Generate {
         Box::new(GenerateReader::default())
     }
 
+    fn counts_by_choice(&self) -> bool {
+        true
+    }
+
     fn provider(&self) -> Option<&'static str> {
         Some("sglang")
     }
@@ -125,7 +129,7 @@ impl GenerateReader {
     fn event(&mut self, event: &Event<'_>, place: u64, out: &mut Vec<LlmEvent>) -> FrameKind {
         if event.error.is {
             out.push(LlmEvent::Failed { kind: event.error.kind.clone() });
-            return FrameKind::Event;
+            return FrameKind::Perhaps;
         }
         let Some(meta) = event.meta_info.first() else { return FrameKind::Unknown };
         if event.text.0.is_none() && event.output_ids.0.is_none() {
@@ -207,7 +211,7 @@ mod tests {
         assert!(out.contains(&LlmEvent::Finished { choice: 0, reason: Name::new("length").unwrap() }));
         out.clear();
         assert_eq!(reader.frame(Frame { data: b"[DONE]", ..Frame::default() }, &mut out), FrameKind::Terminator);
-        assert_eq!(reader.frame(Frame { data: br#"{"error":{"message":"m"}}"#, ..Frame::default() }, &mut out), FrameKind::Event);
+        assert_eq!(reader.frame(Frame { data: br#"{"error":{"message":"m"}}"#, ..Frame::default() }, &mut out), FrameKind::Perhaps);
         assert_eq!(reader.frame(Frame { data: br#"{"text":"x"}"#, ..Frame::default() }, &mut out), FrameKind::Unknown);
         assert_eq!(out, [LlmEvent::Failed { kind: None }]);
     }

@@ -153,7 +153,7 @@ impl Reader for GenerateReader {
         let Some(event) = super::body::object::<Event<'_>>(frame.data.trim_ascii()) else { return FrameKind::BadJson };
         if event.error.is {
             out.push(LlmEvent::Failed { kind: event.error_type.0.or(event.error.kind) });
-            return FrameKind::Event;
+            return FrameKind::Perhaps;
         }
         let last = event.generated_text.0.is_some() || !event.details.is_empty();
         if event.token.is_empty() && !last {
@@ -175,7 +175,7 @@ impl Reader for GenerateReader {
         let Some(answer) = answers.first() else { return FrameKind::Unknown };
         if answer.error.is {
             out.push(LlmEvent::Failed { kind: answer.error_type.0.clone().or_else(|| answer.error.kind.clone()) });
-            return FrameKind::Event;
+            return FrameKind::Perhaps;
         }
         let Some(text) = &answer.generated_text.0 else { return FrameKind::Unknown };
         out.extend((!text.is_empty()).then_some(LlmEvent::Delta { choice: 0, kind: Output::Text }));
@@ -229,7 +229,7 @@ mod tests {
             Event [Tokens(1), Delta { choice: 0, kind: Text }]
             Last [Tokens(1), Usage(Usage { input: Some(5), output: Some(2), cache_read: None, cache_write: None, reasoning: None }), Finished { choice: 0, reason: "eos_token" }]
             Last [Tokens(1), Delta { choice: 0, kind: Text }]
-            Event [Failed { kind: Some("generation") }]
+            Perhaps [Failed { kind: Some("generation") }]
             Unknown []
         "#]]
         .assert_eq(&log);

@@ -88,7 +88,7 @@ impl Reader for GenerateReader {
         let Some(event) = object::<Event<'_>>(body) else { return FrameKind::BadJson };
         if event.error.is {
             out.push(LlmEvent::Failed { kind: event.error.kind });
-            return FrameKind::Event;
+            return FrameKind::Perhaps;
         }
         let Some(text) = &event.text_output.0 else { return FrameKind::Unknown };
         if let Some(model) = event.model_name.text().filter(|_| !self.started).and_then(Name::new) {
@@ -114,7 +114,7 @@ mod tests {
         assert_eq!(read(r#"{"model_name":"m","model_version":"1","text_output":"a"}"#), (FrameKind::Event, 2));
         assert_eq!(read(r#"{"model_name":"m","text_output":"b"}"#), (FrameKind::Event, 1));
         assert_eq!(read(r#"{"model_name":"m","text_output":""}"#), (FrameKind::Event, 0));
-        assert_eq!(read(r#"{"error":"out of memory"}"#), (FrameKind::Event, 1));
+        assert_eq!(read(r#"{"error":"out of memory"}"#), (FrameKind::Perhaps, 1));
         assert_eq!(read(r#"{"model_name":"m","score":0.5}"#), (FrameKind::Unknown, 0));
     }
 }
