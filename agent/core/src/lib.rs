@@ -16,3 +16,4 @@ pub mod stats;
 pub mod stream;
 pub mod tcp;
 pub mod timeline;
+pub mod tls;
