@@ -8,6 +8,7 @@ use tokengauge_core::inference::Inference;
 use tokengauge_core::pipeline::{Options, Pipeline, PipelineStats};
 use tokengauge_core::stats::snapshot::Counter;
 use tokengauge_core::stream::{StreamEvent, Timestamp, Verdict};
+use tokengauge_core::tls::{self, Decrypt, KeyLog};
 
 use crate::tap::{Sink, Tap};
 
@@ -53,6 +54,8 @@ pub trait Progress {
 /// The [`Sink`] of every tap.
 pub struct Driver<P> {
     pipeline: Pipeline,
+    /// Between the tap and the pipeline, where there are secrets.
+    decrypt: Option<Box<Decrypt>>,
     finished: Vec<Inference>,
     ticked: Option<Timestamp>,
     progress: P,
@@ -61,14 +64,26 @@ pub struct Driver<P> {
 impl<P: Progress> Driver<P> {
     /// A driver with a pipeline of its own.
     pub fn new(options: Options, progress: P) -> Self {
-        Self { pipeline: Pipeline::new(options), finished: Vec::new(), ticked: None, progress }
+        Self { pipeline: Pipeline::new(options), decrypt: None, finished: Vec::new(), ticked: None, progress }
+    }
+
+    /// Decrypts TLS connections whose secrets are in `keys`, if there are any.
+    #[must_use]
+    pub fn decrypting(mut self, keys: Option<Arc<KeyLog>>) -> Self {
+        self.decrypt = keys.map(|keys| Box::new(Decrypt::new(keys)));
+        self
+    }
+
+    /// What was decrypted so far; `None` when no secrets were given.
+    pub fn decrypted(&self) -> Option<tls::Counters> {
+        self.decrypt.as_ref().map(|stage| *stage.counters())
     }
 
     /// Call when the tap has returned: hands over what is left.
     pub fn finish(mut self) -> (PipelineStats, P) {
         self.hand_over();
-        self.progress.tick(&|| self.pipeline.stats());
-        (self.pipeline.stats(), self.progress)
+        self.progress.tick(&|| stats(&self.pipeline, self.decrypt.as_deref()));
+        (stats(&self.pipeline, self.decrypt.as_deref()), self.progress)
     }
 
     fn hand_over(&mut self) {
@@ -84,7 +99,10 @@ impl<P: Progress> Sink for Driver<P> {
             }
             StreamEvent::Identified { .. } => None,
         };
-        let verdict = self.pipeline.push(event, &mut self.finished);
+        let verdict = match &mut self.decrypt {
+            None => self.pipeline.push(event, &mut self.finished),
+            Some(stage) => stage.push(event, &mut |event| self.pipeline.push(event, &mut self.finished)),
+        };
         if !self.finished.is_empty() {
             self.hand_over();
         }
@@ -97,10 +115,23 @@ impl<P: Progress> Sink for Driver<P> {
         verdict
     }
 
+    fn secrets(&mut self, key_log: &[u8]) {
+        self.decrypt.get_or_insert_default().secrets(key_log);
+    }
+
     fn tick(&mut self, now: Timestamp) {
         self.ticked = Some(now);
         self.pipeline.tick(now, &mut self.finished);
         self.hand_over();
-        self.progress.tick(&|| self.pipeline.stats());
+        self.progress.tick(&|| stats(&self.pipeline, self.decrypt.as_deref()));
     }
+}
+
+/// What the pipeline and the stage before it counted.
+fn stats(pipeline: &Pipeline, decrypt: Option<&Decrypt>) -> PipelineStats {
+    let mut stats = pipeline.stats();
+    if let Some(stage) = decrypt {
+        stats.anomalies.add(stage.anomalies());
+    }
+    stats
 }

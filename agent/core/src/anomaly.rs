@@ -63,11 +63,13 @@ pub enum Anomaly {
     TlsOutOfStep,
     /// Early data of a TLS 1.3 connection could not be decrypted.
     TlsEarlyData,
+    /// A key log within a capture has lines that cannot be read.
+    TlsBadKeyLog,
 }
 
 impl Anomaly {
     /// Every anomaly, in the order of its number.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 30] = [
         Self::NotHttp,
         Self::NotLlm,
         Self::MissedStart,
@@ -97,6 +99,7 @@ impl Anomaly {
         Self::TlsBadRecord,
         Self::TlsOutOfStep,
         Self::TlsEarlyData,
+        Self::TlsBadKeyLog,
     ];
 
     /// The name in metrics and statistics.
@@ -131,6 +134,7 @@ impl Anomaly {
             Self::TlsBadRecord => "tls_bad_record",
             Self::TlsOutOfStep => "tls_out_of_step",
             Self::TlsEarlyData => "tls_early_data",
+            Self::TlsBadKeyLog => "tls_bad_key_log",
         }
     }
 }

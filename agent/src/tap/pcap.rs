@@ -111,6 +111,10 @@ impl<'a> Driver<'a> {
         self.take(at, &looked);
     }
 
+    fn secrets(&mut self, key_log: &[u8]) {
+        self.sink.secrets(key_log);
+    }
+
     /// At most [`BATCH`] frames, in order.
     fn frames(&mut self, frames: &[Frame<'_>]) {
         let mut looked: [Looked<'_>; BATCH] = std::array::from_fn(|n| frames.get(n).map_or(Looked::Foreign, |frame| self.look(frame)));

@@ -145,10 +145,11 @@ impl Conn {
         let opened = match seal.open_next(record, &mut shared.plain) {
             Some((kind, plain)) => Opened::Plain { kind, plain, lost: false },
             None => {
-                let context = match context(&self.client_random, &self.server, self.early, dir != self.client, &shared.keys) {
-                    Ok(context) => context,
-                    Err(why) => return Some((at, Brought::Unreadable(why))),
-                };
+                let context =
+                    match context(&self.client_random, &self.server, self.early, dir != self.client, [&shared.given, &shared.embedded]) {
+                        Ok(context) => context,
+                        Err(why) => return Some((at, Brought::Unreadable(why))),
+                    };
                 let before = seal.epoch();
                 let opened = seal.find(&context, record, &mut shared.plain);
                 if seal.epoch() != before || matches!(seal.epoch(), Epoch::Traffic(_)) {
@@ -411,7 +412,7 @@ fn context<'a>(
     server: &'a Option<ServerHello>,
     early: Early,
     from_server: bool,
-    keys: &'a [KeyLog; 2],
+    keys: [&'a KeyLog; 2],
 ) -> Result<Context<'a>, Anomaly> {
     let client_random = client_random.as_ref().ok_or(Anomaly::TlsMissedStart)?;
     let server = match server {
@@ -419,7 +420,7 @@ fn context<'a>(
         Some(hello) => Some((hello, Suite::from_number(hello.suite).ok_or(Anomaly::TlsUnsupported)?)),
         None => None,
     };
-    let secrets = keys.iter().find_map(|log| log.get(client_random)).ok_or(Anomaly::TlsNoKey)?;
+    let secrets = keys.into_iter().find_map(|log| log.get(client_random)).ok_or(Anomaly::TlsNoKey)?;
     let has_traffic = secrets.traffic.iter().all(Option::is_some);
     match server {
         Some((_, Suite { tls13: true, .. })) if !has_traffic => return Err(Anomaly::TlsNoKey),

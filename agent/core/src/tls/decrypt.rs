@@ -4,13 +4,15 @@
 //! What a connection carries is told by its first bytes, never by its port: until they are there they are held (six bytes decide). A
 //! connection that is not TLS is forgotten at once, and from then on costs one look into a table per event.
 
+use std::sync::Arc;
+
 use rustc_hash::FxHashMap;
 
 use crate::anomaly::{Anomalies, Anomaly};
 use crate::stream::{ConnId, Direction, End, GapReason, StreamEvent, Timestamp, Verdict};
 
 use super::conn::Conn;
-use super::keylog::{BadLine, KeyLog};
+use super::keylog::KeyLog;
 use super::record::{HANDSHAKE, HEADER, looks_like_tls};
 use super::shared::{Out, Shared};
 
@@ -62,16 +64,16 @@ struct Undecided {
 
 impl Decrypt {
     /// A stage that knows the secrets of `keys`.
-    pub fn new(keys: KeyLog) -> Self {
-        Self { shared: Shared { keys: [keys, KeyLog::new()], ..Shared::default() }, ..Self::default() }
+    pub fn new(keys: Arc<KeyLog>) -> Self {
+        Self { shared: Shared { given: keys, ..Shared::default() }, ..Self::default() }
     }
 
-    /// Takes a key log that the capture itself carries. It holds for the connections that follow it.
-    ///
-    /// # Errors
-    /// The first line that cannot be read; all others were taken.
-    pub fn secrets(&mut self, text: &[u8]) -> Result<(), BadLine> {
-        self.shared.keys[1].read(text)
+    /// Takes a key log that the capture itself carries. It holds for the connections that follow it. If lines of it cannot be read,
+    /// all others are taken.
+    pub fn secrets(&mut self, text: &[u8]) {
+        if self.shared.embedded.read(text).is_err() {
+            self.shared.anomalies.count(Anomaly::TlsBadKeyLog);
+        }
     }
 
     /// Surprises so far.

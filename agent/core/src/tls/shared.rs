@@ -1,5 +1,7 @@
 //! What the connections of a stage share, and where their plaintext goes.
 
+use std::sync::Arc;
+
 use crate::anomaly::Anomalies;
 use crate::stream::{ConnId, Direction, End, GapReason, StreamEvent, Timestamp, Verdict};
 
@@ -10,8 +12,10 @@ use super::record::Spare;
 /// What all connections share.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
-    /// Of the files that were given, and of the capture itself.
-    pub keys: [KeyLog; 2],
+    /// The secrets that were given.
+    pub given: Arc<KeyLog>,
+    /// Those of the capture itself.
+    pub embedded: KeyLog,
     pub anomalies: Anomalies,
     pub counters: Counters,
     pub spare: Spare,

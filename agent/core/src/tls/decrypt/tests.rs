@@ -58,7 +58,7 @@ impl Run {
     fn new(log: &str) -> Self {
         let mut keys = KeyLog::new();
         keys.read(log.as_bytes()).unwrap();
-        let mut run = Self { stage: Decrypt::new(keys), got: Got::default(), now: 0 };
+        let mut run = Self { stage: Decrypt::new(keys.into()), got: Got::default(), now: 0 };
         run.push(open(true));
         run
     }
@@ -275,7 +275,7 @@ fn a_damaged_record_costs_itself_only() {
 fn story(log: &str, from_start: bool, steps: &[(&str, Vec<u8>)], want: Expect) {
     let mut keys = KeyLog::new();
     keys.read(log.as_bytes()).unwrap();
-    let mut stage = Decrypt::new(keys);
+    let mut stage = Decrypt::new(keys.into());
     let mut text = String::new();
     let mut push = |stage: &mut Decrypt, event: StreamEvent<'_>| {
         let verdict = stage.push(event, &mut |event| {
@@ -704,7 +704,7 @@ fn the_trace_of_rfc_8448() {
 fn a_mute_from_downstream_ends_it() {
     let talk = long(0x1301, &Special::default());
     let mut stage = Decrypt::default();
-    stage.secrets(talk.key_log().as_bytes()).unwrap();
+    stage.secrets(talk.key_log().as_bytes());
     let (mut seen, mut verdicts) = (0, Vec::new());
     let mut sink = |event: StreamEvent<'_>| {
         let data = matches!(event, StreamEvent::Data { .. });
