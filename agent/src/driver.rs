@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokengauge_core::inference::Inference;
 use tokengauge_core::pipeline::{Options, Pipeline, PipelineStats};
 use tokengauge_core::stats::snapshot::Counter;
-use tokengauge_core::stream::{StreamEvent, Timestamp, Verdict};
+use tokengauge_core::stream::{ConnId, StreamEvent, Timestamp, Verdict};
 use tokengauge_core::tls::{self, Decrypt, KeyLog};
 
 use crate::tap::{Sink, Tap};
@@ -86,6 +86,20 @@ impl<P: Progress> Driver<P> {
         (stats(&self.pipeline, self.decrypt.as_deref()), self.progress)
     }
 
+    /// An event that is perhaps of a TLS connection; its instant, and the verdict.
+    #[inline(never)]
+    fn decrypt(&mut self, event: StreamEvent<'_>) -> (Option<Timestamp>, Verdict) {
+        let at = match &event {
+            StreamEvent::Open { at, .. } | StreamEvent::Data { at, .. } | StreamEvent::Gap { at, .. } | StreamEvent::Close { at, .. } => {
+                Some(*at)
+            }
+            StreamEvent::Identified { .. } => None,
+        };
+        let Self { pipeline, finished, decrypt, .. } = self;
+        let mut sink = |event: StreamEvent<'_>| pipeline.push(event, finished);
+        (at, decrypt.as_mut().map_or(Verdict::Watch, |stage| stage.push(event, &mut sink)))
+    }
+
     fn hand_over(&mut self) {
         self.finished.drain(..).for_each(|i| self.progress.inference(i));
     }
@@ -93,15 +107,13 @@ impl<P: Progress> Driver<P> {
 
 impl<P: Progress> Sink for Driver<P> {
     fn event(&mut self, event: StreamEvent<'_>) -> Verdict {
-        let at = match &event {
-            StreamEvent::Open { at, .. } | StreamEvent::Data { at, .. } | StreamEvent::Gap { at, .. } | StreamEvent::Close { at, .. } => {
-                Some(*at)
+        let (at, verdict) = match event {
+            _ if self.decrypt.is_some() => self.decrypt(event),
+            StreamEvent::Data { conn, dir, at, bytes } => (Some(at), self.pipeline.data(conn, dir, at, bytes, &mut self.finished)),
+            StreamEvent::Open { at, .. } | StreamEvent::Gap { at, .. } | StreamEvent::Close { at, .. } => {
+                (Some(at), self.pipeline.push(event, &mut self.finished))
             }
-            StreamEvent::Identified { .. } => None,
-        };
-        let verdict = match &mut self.decrypt {
-            None => self.pipeline.push(event, &mut self.finished),
-            Some(stage) => stage.push(event, &mut |event| self.pipeline.push(event, &mut self.finished)),
+            StreamEvent::Identified { .. } => (None, self.pipeline.push(event, &mut self.finished)),
         };
         if !self.finished.is_empty() {
             self.hand_over();
@@ -113,6 +125,10 @@ impl<P: Progress> Sink for Driver<P> {
             self.tick(at);
         }
         verdict
+    }
+
+    fn soon(&self, conn: ConnId) {
+        self.pipeline.soon(conn);
     }
 
     fn secrets(&mut self, key_log: &[u8]) {
