@@ -35,9 +35,11 @@ pub enum Anomaly {
     BadChecksum,
     /// The head of a message (AWS event-stream, gRPC) is impossible.
     BadMessage,
+    /// A stream of gRPC carried several requests: as one exchange they cannot be measured, and there is no record of it.
+    SeveralRequests,
     /// Behind a hole nothing tells where the next event begins; the rest of the body is skipped.
     FramingLost,
-    /// An event or a body is not the JSON that its API prescribes.
+    /// An event or a body is not the JSON, or the Protobuf, that its API prescribes.
     BadJson,
     /// An event is valid JSON of no known form.
     UnknownEvent,
@@ -55,7 +57,7 @@ pub enum Anomaly {
 
 impl Anomaly {
     /// Every anomaly, in the order of its number.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::NotHttp,
         Self::NotLlm,
         Self::MissedStart,
@@ -71,6 +73,7 @@ impl Anomaly {
         Self::StrayLine,
         Self::BadChecksum,
         Self::BadMessage,
+        Self::SeveralRequests,
         Self::FramingLost,
         Self::BadJson,
         Self::UnknownEvent,
@@ -99,6 +102,7 @@ impl Anomaly {
             Self::StrayLine => "stray_line",
             Self::BadChecksum => "bad_checksum",
             Self::BadMessage => "bad_message",
+            Self::SeveralRequests => "several_requests",
             Self::FramingLost => "framing_lost",
             Self::BadJson => "bad_json",
             Self::UnknownEvent => "unknown_event",

@@ -14,12 +14,11 @@ use crate::http::event::{EndedBy, Over, Side};
 use crate::http::head::{MediaType, RequestHead, ResponseHead};
 use crate::inference::{Failure, Inference, Outcome, Reason, Request, Response, ServerTiming, Stage, Trace, Usage, Vantage};
 use crate::name::Name;
+use crate::request::RequestBody;
 use crate::semconv;
 use crate::stream::{ConnInfo, Direction, Timestamp};
 use crate::timeline::{Ending, Timeline};
 
-/// Containers of a request that are looked into: the request itself and what stands right in it.
-const REQUEST_DEPTH: usize = 2;
 /// Containers of an answer that are looked into: `choices[0].message.tool_calls[0].function`.
 const ANSWER_DEPTH: usize = 7;
 /// Finish reasons kept of one answer.
@@ -38,7 +37,9 @@ pub struct Call {
     dialect: Option<&'static dyn Dialect>,
     certainty: Match,
     asked: Asked,
-    request_body: Option<Box<Skeleton>>,
+    request_body: Option<Box<RequestBody>>,
+    /// Whether it is known what the request asks for.
+    settled: bool,
     request_decoder: Option<Box<Decoder>>,
     request_bytes: u64,
     response: Option<Box<ResponseHead>>,
@@ -73,6 +74,8 @@ struct Facts {
     recognised: bool,
     /// Whether something could not be read at all.
     unread: bool,
+    /// Whether the protocol that carries the answer says that it ended as it should (`grpc-status: 0`).
+    ended_well: bool,
     /// Whether bytes are missing behind the last finish reason.
     hole_since_finish: bool,
     /// Whether `usage` is the last word: it came with the finish reasons or behind them.
@@ -101,7 +104,8 @@ impl Call {
             dialect,
             certainty,
             asked: Asked::default(),
-            request_body: dialect.map(|_| Box::new(Skeleton::new(REQUEST_DEPTH))),
+            request_body: dialect.map(|_| Box::new(RequestBody::new(head.media))),
+            settled: false,
             request_decoder,
             request_bytes: 0,
             timeline: Timeline::new(begun),
@@ -143,7 +147,7 @@ impl Call {
     }
 
     /// Bytes of the request's body.
-    pub fn request_body(&mut self, bytes: &[u8], cx: &mut Scratch<'_>) {
+    pub fn request_body(&mut self, at: Timestamp, bytes: &[u8], cx: &mut Scratch<'_>) {
         self.request_bytes += bytes.len() as u64;
         let Some(body) = &mut self.request_body else { return };
         match &mut self.request_decoder {
@@ -155,15 +159,30 @@ impl Call {
                 }
             }
         }
+        if !self.settled && body.is_complete() {
+            self.timeline.request_sent(at);
+            self.settle(cx);
+        }
     }
 
     /// The request is complete.
     pub fn request_end(&mut self, at: Timestamp, cx: &mut Scratch<'_>) {
-        self.timeline.request_sent(at);
         self.request_decoder = None;
-        let Some(body) = self.request_body.take() else { return };
-        let asked = body.finish().and_then(|b| dialect::body::object::<Asked>(b).ok_or(Anomaly::BadJson));
-        match asked {
+        if !self.settled {
+            self.timeline.request_sent(at);
+            self.settle(cx);
+        }
+        // What was streamed is asked about once more, at the end.
+        if !self.request_body.as_ref().is_some_and(|body| body.is_several()) {
+            self.request_body = None;
+        }
+    }
+
+    /// What is asked for can be read.
+    fn settle(&mut self, cx: &mut Scratch<'_>) {
+        self.settled = true;
+        let Some(body) = &self.request_body else { return };
+        match body.asked(self.dialect) {
             Ok(asked) => {
                 let fits = self.dialect.is_some_and(|d| d.confirms(&asked));
                 let other = (!fits).then(|| dialect::by_body(&self.head, &asked)).flatten();
@@ -172,6 +191,9 @@ impl Call {
                 if !fits && (other.is_some() || self.certainty < Match::Certain) {
                     self.dialect = other;
                     self.certainty = Match::Maybe;
+                } else if self.head.media == MediaType::Grpc {
+                    // A service's name and what it is asked, both of which the dialect knows, leave no doubt.
+                    self.certainty = Match::Certain;
                 }
                 self.asked = asked;
             }
@@ -259,9 +281,13 @@ impl Call {
 
     /// The response's trailers.
     pub fn trailers(&mut self, grpc_status: Option<u32>) {
-        if let Some(code) = grpc_status.filter(|code| *code != 0) {
-            let known = self.facts.failed.take().flatten();
-            self.facts.failed = Some(known.or_else(|| Name::new(grpc_code(code))));
+        match grpc_status {
+            None => {}
+            Some(0) => self.facts.ended_well = true,
+            Some(code) => {
+                let known = self.facts.failed.take().flatten();
+                self.facts.failed = Some(known.or_else(|| Name::new(grpc_code(code))));
+            }
         }
     }
 
@@ -307,6 +333,10 @@ impl Call {
             answer = Some(self.answer(skeleton, http_error, how, cx)?);
         }
         let dialect = self.dialect?;
+        if self.request_body.as_ref().is_some_and(|body| body.is_several()) {
+            cx.anomalies.count(Anomaly::SeveralRequests);
+            return None;
+        }
         if self.certainty < Match::Certain && !self.facts.recognised {
             return None;
         }
@@ -315,6 +345,9 @@ impl Call {
         }
         let asked_stream = dialect.streams(&self.head, &self.asked) == Some(true);
         let stream = match (&self.body, &self.response) {
+            (Body::Stream(_), Some(r)) if r.media == MediaType::Grpc => {
+                !http_error && dialect.streams(&self.head, &self.asked) != Some(false)
+            }
             (Body::Stream(_), Some(_)) => !http_error,
             (Body::Json(_), _) => false,
             (_, Some(r)) => !http_error && (r.media == MediaType::EventStream || r.media != MediaType::Json && asked_stream),
@@ -446,7 +479,7 @@ impl Call {
         if let Some(kind) = &facts.failed {
             return (Outcome::Failed, fail(kind.clone(), semconv::PROVIDER_OTHER, Stage::Stream), Reason::StreamError);
         }
-        let ended = self.timeline.terminated() || how == Over::Complete && !facts.finished.is_empty();
+        let ended = self.timeline.terminated() || how == Over::Complete && (facts.ended_well || !facts.finished.is_empty());
         let hole = self.timeline.hole_in_response() || self.timeline.hole_since_frame();
         match (stream, how) {
             (false, Over::Complete) if status.is_some() && readable && !facts.unread => {

@@ -13,6 +13,7 @@ pub mod http;
 pub mod inference;
 pub mod name;
 pub mod pipeline;
+pub mod request;
 pub mod semconv;
 pub mod stats;
 pub mod stream;

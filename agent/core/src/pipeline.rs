@@ -420,7 +420,7 @@ impl Http {
                 }
                 HttpEvent::RequestBody { id, bytes } => {
                     if let Some(call) = calls.get(id) {
-                        call.request_body(bytes, &mut cx);
+                        call.request_body(at, bytes, &mut cx);
                     }
                 }
                 HttpEvent::RequestEnd { id } => {

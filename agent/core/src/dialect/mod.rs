@@ -5,8 +5,12 @@
 
 pub mod anthropic;
 pub mod body;
+pub mod engine;
+pub mod kserve;
 pub mod openai;
+pub mod protobuf;
 pub mod shape;
+pub mod tgis;
 
 use crate::framing::{Frame, Framing};
 use crate::http::head::{RequestHead, ResponseHead};
@@ -16,7 +20,17 @@ use body::Asked;
 use shape::Shape;
 
 /// Every dialect. Help, documentation and tests are derived from this list; the first that fits best is taken.
-pub static DIALECTS: [&dyn Dialect; 4] = [&openai::Chat, &openai::Completions, &openai::Embeddings, &anthropic::Messages];
+pub static DIALECTS: [&dyn Dialect; 9] = [
+    &openai::Chat,
+    &openai::Completions,
+    &openai::Embeddings,
+    &anthropic::Messages,
+    &engine::SGLANG,
+    &engine::VLLM,
+    &engine::TENSORRT_LLM,
+    &tgis::Tgis,
+    &kserve::Infer,
+];
 
 /// How sure a dialect is that a request is one of its own.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -55,6 +69,12 @@ pub trait Dialect: Sync + std::fmt::Debug {
 
     /// A reader for one answer.
     fn reader(&self) -> Box<dyn Reader>;
+
+    /// What a request says that is no JSON: the first message of a gRPC call, reduced by [`crate::framing::protobuf::Skeleton`]. `None`
+    /// when it cannot be read.
+    fn asked(&self, _message: &[u8]) -> Option<Asked> {
+        None
+    }
 
     /// The model that the request names outside its body.
     fn model(&self, _head: &RequestHead) -> Option<Name> {

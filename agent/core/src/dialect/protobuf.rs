@@ -30,13 +30,15 @@ impl<'a> Value<'a> {
         self.bytes().and_then(|b| std::str::from_utf8(b).ok())
     }
 
-    /// The value of a `float` or `double` field.
+    /// The finite value of a `float` or `double` field. A `float` gives the number that its sender wrote down: 0.7, not
+    /// 0.699999988.
     pub fn float(self) -> Option<f64> {
-        match self {
-            Self::Fixed32(bits) => Some(f64::from(f32::from_bits(bits))),
-            Self::Fixed64(bits) => Some(f64::from_bits(bits)),
-            _ => None,
-        }
+        let value = match self {
+            Self::Fixed32(bits) => f32::from_bits(bits).to_string().parse().ok()?,
+            Self::Fixed64(bits) => f64::from_bits(bits),
+            _ => return None,
+        };
+        Some(value).filter(|v: &f64| v.is_finite())
     }
 
     /// How many integers a repeated field's entry holds: one, or a packed list of them. `None` when it is neither.
@@ -74,6 +76,12 @@ impl<'a> Fields<'a> {
             see(number, value);
         }
         Ok(())
+    }
+
+    /// The integers of a packed list.
+    pub fn varints(packed: &'a [u8]) -> impl Iterator<Item = u64> + 'a {
+        let mut list = Self(packed);
+        std::iter::from_fn(move || list.varint())
     }
 
     fn varint(&mut self) -> Option<u64> {
@@ -129,8 +137,34 @@ impl<'a> Iterator for Fields<'a> {
 }
 
 #[cfg(test)]
-pub mod build {
-    //! Messages for tests.
+pub(crate) mod build {
+    //! Messages for tests, and what readers say of them.
+
+    use crate::dialect::{LlmEvent, Reader};
+    use crate::framing::Frame;
+
+    /// What a reader says of messages, a line for each.
+    pub fn read(reader: &mut dyn Reader, messages: &[Message]) -> String {
+        let mut text = String::new();
+        for message in messages {
+            let mut out = Vec::new();
+            let kind = reader.frame(Frame { data: &message.0, ..Frame::default() }, &mut out);
+            text.push_str(&format!("{kind:?} {}\n", out.iter().map(show).collect::<Vec<_>>().join(", ")));
+        }
+        text
+    }
+
+    fn show(event: &LlmEvent) -> String {
+        let count = |n: Option<u64>| n.map_or("-".into(), |n| n.to_string());
+        match event {
+            LlmEvent::Started { id, model } => format!("started {id:?} {model:?}"),
+            LlmEvent::Delta { choice, .. } => format!("delta {choice}"),
+            LlmEvent::Usage(u) => format!("usage {} {} {}", count(u.input), count(u.output), count(u.cache_read)),
+            LlmEvent::Finished { choice, reason } => format!("finished {choice} {reason:?}"),
+            LlmEvent::Failed { kind } => format!("failed {kind:?}"),
+            other => format!("{other:?}"),
+        }
+    }
 
     /// A message under construction.
     #[derive(Clone, Default)]
@@ -199,6 +233,7 @@ mod tests {
         assert_eq!((fields[3].1.float(), fields[5].1.float()), (Some(0.5), Some(2.5)));
         assert_eq!((fields[4].1.integers(), fields[0].1.integers(), fields[3].1.integers()), (Some(3), Some(1), None));
         assert_eq!(Value::Bytes(&[0x80]).integers(), None);
+        assert_eq!((Value::Fixed32(0.7f32.to_bits()).float(), Value::Fixed64(f64::NAN.to_bits()).float()), (Some(0.7), None));
     }
 
     #[test]
@@ -209,9 +244,13 @@ mod tests {
             assert_eq!(Fields::of(&message.0[..cut]).all(|f| f.is_ok()), whole, "cut at {cut}");
         }
         // A group, an unknown wire type, field 0, a varint without end, a length beyond all bytes.
-        for bad in [&[0x0b][..], &[0x0f], &[0x00, 0x00], &[0x08, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1], &[
-            0x12, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1,
-        ]] {
+        for bad in [
+            &[0x0b][..],
+            &[0x0f],
+            &[0x00, 0x00],
+            &[0x08, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1],
+            &[0x12, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1],
+        ] {
             assert_eq!(Fields::of(bad).each(|_, _| {}), Err(Malformed), "{bad:?}");
             assert_eq!(Fields::of(bad).count(), 1);
         }
