@@ -94,7 +94,7 @@ mod tests {
             message(r#"1:"ab" 2:300 3:{1:1 2:{}} 4:[1 300] 5:0.5 6:b"\x00""#).unwrap(),
             [0x0a, 2, b'a', b'b', 0x10, 0xac, 2, 0x1a, 4, 8, 1, 0x12, 0, 0x22, 3, 1, 0xac, 2, 0x2d, 0, 0, 0, 0x3f, 0x32, 1, 0]
         );
-        assert_eq!(message("").unwrap(), []);
+        assert_eq!(message("").unwrap(), [0u8; 0]);
         for bad in ["1", "x:1", "1:{", "1:\"a", "1:[1", "1:y", "1:1}"] {
             assert!(message(bad).is_err(), "{bad}");
         }

@@ -76,6 +76,8 @@ struct Facts {
     unread: bool,
     /// Whether the protocol that carries the answer says that it ended as it should (`grpc-status: 0`).
     ended_well: bool,
+    /// Whether events came behind the terminator.
+    went_on: bool,
     /// Whether bytes are missing behind the last finish reason.
     hole_since_finish: bool,
     /// Whether `usage` is the last word: it came with the finish reasons or behind them.
@@ -333,7 +335,8 @@ impl Call {
             answer = Some(self.answer(skeleton, http_error, how, cx)?);
         }
         let dialect = self.dialect?;
-        if self.request_body.as_ref().is_some_and(|body| body.is_several()) {
+        let grpc = self.response.as_ref().is_some_and(|r| r.media == MediaType::Grpc);
+        if self.request_body.as_ref().is_some_and(|body| body.is_several()) || grpc && self.facts.went_on {
             cx.anomalies.count(Anomaly::SeveralRequests);
             return None;
         }
@@ -345,8 +348,10 @@ impl Call {
         }
         let asked_stream = dialect.streams(&self.head, &self.asked) == Some(true);
         let stream = match (&self.body, &self.response) {
+            // Every answer of gRPC is messages, a stream or not.
             (Body::Stream(_), Some(r)) if r.media == MediaType::Grpc => {
-                !http_error && dialect.streams(&self.head, &self.asked) != Some(false)
+                let told = dialect.streams(&self.head, &self.asked).or(self.reader.as_ref().and_then(|r| r.streams()));
+                !http_error && told != Some(false)
             }
             (Body::Stream(_), Some(_)) => !http_error,
             (Body::Json(_), _) => false,
@@ -679,6 +684,7 @@ fn unit_of(unit: Unit<'_>, at: Timestamp, reader: &mut dyn Reader, facts: &mut F
         FrameKind::Event | FrameKind::Last => facts.recognised = true,
     }
     if timeline.terminated() {
+        facts.went_on = true;
         cx.anomalies.count(Anomaly::AfterTerminator);
     }
     *cx.frames += 1;

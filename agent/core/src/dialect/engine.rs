@@ -121,7 +121,7 @@ impl Dialect for Engine {
     }
 
     fn reader(&self) -> Box<dyn Reader> {
-        Box::new(EngineReader { spec: self.0, named: false, tokens: Vec::new() })
+        Box::new(EngineReader { spec: self.0, named: false, chunked: None, tokens: Vec::new() })
     }
 
     fn asked(&self, message: &[u8]) -> Option<Asked> {
@@ -154,6 +154,8 @@ struct EngineReader {
     spec: &'static Spec,
     /// Whether the answer's id was told.
     named: bool,
+    /// Whether a chunk was read, once anything was.
+    chunked: Option<bool>,
     /// Tokens of each choice.
     tokens: Vec<u64>,
 }
@@ -196,6 +198,7 @@ impl EngineReader {
     }
 
     fn take(&mut self, said: &Said<'_>, out: &mut Vec<LlmEvent>) {
+        self.chunked = Some(self.chunked == Some(true) || !said.is_end);
         if said.index >= MAX_CHOICES {
             return;
         }
@@ -257,6 +260,10 @@ impl Reader for EngineReader {
             Err(Malformed) => return FrameKind::BadJson,
         }
         FrameKind::Event
+    }
+
+    fn streams(&self) -> Option<bool> {
+        self.chunked
     }
 
     fn answer(&mut self, _body: &[u8], _out: &mut Vec<LlmEvent>) -> FrameKind {

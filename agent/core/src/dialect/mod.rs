@@ -100,6 +100,11 @@ pub trait Reader: std::fmt::Debug + Send {
     /// One event of a stream.
     fn frame(&mut self, frame: Frame<'_>, out: &mut Vec<LlmEvent>) -> FrameKind;
 
+    /// Whether what was read is a stream's, where the way in which it is cut does not tell: gRPC.
+    fn streams(&self) -> Option<bool> {
+        None
+    }
+
     /// What the stream's next event looks like if it is like the last one. An event of this shape is what [`Shape::delta`] says; it
     /// need not be given to [`Reader::frame`].
     fn shape(&self) -> Option<&Shape> {
