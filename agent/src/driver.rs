@@ -97,8 +97,8 @@ impl<P: Progress> Sink for Driver<P> {
         verdict
     }
 
-    fn soon(&self, conn: ConnId) {
-        self.pipeline.soon(conn);
+    fn soon(&self, conns: &[ConnId]) {
+        self.pipeline.soon(conns);
     }
 
     fn tick(&mut self, now: Timestamp) {

@@ -16,8 +16,8 @@ pub trait Sink {
     /// One event, in order per connection.
     fn event(&mut self, event: StreamEvent<'_>) -> Verdict;
 
-    /// Bytes of this connection are about to come: a hint to fetch what will be needed. Changes nothing.
-    fn soon(&self, _conn: ConnId) {}
+    /// Bytes of these connections are about to come: a hint to fetch what will be needed. Changes nothing.
+    fn soon(&self, _conns: &[ConnId]) {}
 
     /// Time passed without an event: at least ten times a second while a live tap is idle, so that time-outs are noticed.
     fn tick(&mut self, now: Timestamp);
