@@ -9,7 +9,7 @@ use crate::dialect::shape::Shape;
 use crate::dialect::{self, Dialect, FrameKind, LlmEvent, Match, Reader};
 use crate::framing::json::Skeleton;
 use crate::framing::{Framer, Framing, Unit};
-use crate::http::coding::{Decoder, STATE_BYTES};
+use crate::http::coding::Decoder;
 use crate::http::event::{EndedBy, Over, Side};
 use crate::http::head::{MediaType, RequestHead, ResponseHead};
 use crate::inference::{Failure, Inference, Outcome, Reason, Request, Response, ServerTiming, Stage, Trace, Usage, Vantage};
@@ -128,8 +128,8 @@ impl Call {
             Body::Json(s) => s.buffered(),
             Body::Skipped | Body::Undecided => 0,
         };
-        let decoders = usize::from(self.decoder.is_some()) + usize::from(self.request_decoder.is_some());
-        body + self.request_body.as_ref().map_or(0, |body| body.buffered()) + decoders * STATE_BYTES + self.timeline.buffered()
+        let decoders = [&self.decoder, &self.request_decoder].into_iter().flatten().map(|d| d.buffered()).sum::<usize>();
+        body + self.request_body.as_ref().map_or(0, |body| body.buffered()) + decoders + self.timeline.buffered()
     }
 
     /// Gives up the single gaps between chunks to save memory.
@@ -175,8 +175,9 @@ impl Call {
                 }
                 self.asked = asked;
             }
-            // A request that cannot be read keeps its place where the path is sure.
+            // A request that cannot be read keeps its place where the path is sure; one without a body has nothing to read.
             Err(_) if self.certainty < Match::Certain => self.dialect = None,
+            Err(_) if self.request_bytes == 0 => {}
             Err(what) => cx.anomalies.count(what),
         }
     }
@@ -341,8 +342,10 @@ impl Call {
         };
         // A count that grows with the stream is final only where nothing can have followed it.
         let outgrown = self.facts.hole_since_usage || matches!(outcome, Outcome::Lost | Outcome::Truncated);
-        let settled = !stream || self.facts.usage_settled || !outgrown;
-        let usage = self.facts.usage.filter(|u| *u != Usage::default() && settled);
+        let settled = !stream || self.facts.usage_settled && !dialect.usage_grows() || !outgrown;
+        // What is only sent again was counted when it was made.
+        let operation = dialect.operation(&self.head);
+        let usage = self.facts.usage.filter(|u| *u != Usage::default() && settled && operation.is_inference());
         let unseen = self.timeline.hole_in_response() || matches!(outcome, Outcome::Lost | Outcome::Truncated);
         if unseen && self.facts.finished.len() < self.timeline.choices().max(usize::from(stream)) {
             // Some of several choices: which reasons are missing cannot be told.
@@ -357,13 +360,13 @@ impl Call {
         let provider = self.head.host.as_ref().and_then(|h| semconv::provider_of_host(h.as_str()));
         let provider = provider.or(self.response.as_ref().and_then(|r| r.provider)).unwrap_or(semconv::PROVIDER_OTHER);
         let trace = conn.trace(timing.start, self.head.traceparent);
-        let asked_model = self.asked.model.0.or_else(|| dialect.model(&self.head)).or(self.head.query.model);
+        let asked_model = self.asked.model.0.take().or_else(|| dialect.model(&self.head)).or(self.head.query.model);
         Some(Inference {
             tap: conn.info.tap,
             vantage: conn.vantage(),
             api: dialect.about().api,
             provider,
-            operation: dialect.about().operation,
+            operation,
             stream,
             protocol: conn.protocol,
             client,
@@ -375,10 +378,10 @@ impl Call {
                 bytes: self.request_bytes,
                 id: self.head.id,
                 traceparent: self.head.traceparent,
-                max_tokens: self.asked.max_completion_tokens.0.or(self.asked.max_tokens.0),
-                temperature: self.asked.temperature.0,
-                top_p: self.asked.top_p.0,
-                choices: self.asked.n.0.and_then(|n| u32::try_from(n).ok()).filter(|n| *n != 1),
+                max_tokens: self.asked.bound(),
+                temperature: self.asked.heat(),
+                top_p: self.asked.nucleus(),
+                choices: self.asked.choices(),
             },
             response: Response {
                 model: self.facts.model,
@@ -421,6 +424,8 @@ impl Call {
             facts.failed = http_error_kind(body).or_else(said).map(Some);
             return Some((facts, true));
         }
+        // What the head counted is the answer's, where its body does not say it better.
+        facts.usage = self.facts.usage;
         let mut reader = self.dialect?.reader();
         cx.events.clear();
         let kind = reader.answer(body, cx.events);

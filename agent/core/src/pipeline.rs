@@ -95,6 +95,8 @@ struct Conn {
     buffered: usize,
     /// Exchanges of other kinds since the last LLM traffic; `None` once there was any.
     others: Option<u32>,
+    /// Which directions have said that they are done.
+    finished: [bool; 2],
     info: ConnInfo,
 }
 
@@ -134,7 +136,7 @@ impl Pipeline {
                 self.stats.connections += 1;
                 self.stats.open_connections += 1;
                 let stage = Stage::Detecting { first: [None, None], passed: 0 };
-                self.conns.insert(conn, Box::new(Conn { stage, last: at, buffered: 0, others: Some(0), info }));
+                self.conns.insert(conn, Box::new(Conn { stage, last: at, buffered: 0, others: Some(0), finished: [false; 2], info }));
                 Verdict::Watch
             }
             StreamEvent::Identified { conn, endpoints } => {
@@ -154,15 +156,25 @@ impl Pipeline {
                 })
             }
             StreamEvent::Close { conn, at, end } => {
+                let mut both = false;
+                if let (End::Finished(dir), Some(c)) = (end, self.conns.get_mut(&conn)) {
+                    c.finished[dir.index()] = true;
+                    both = c.finished == [true; 2];
+                }
                 let verdict = self.work(conn, at, out, |stage, sink| {
                     if let Stage::Http(http) = stage {
-                        http.run(sink, at, |session, out| session.close(end, out));
+                        http.run(sink, at, |session, out| {
+                            // Of a server that was done before it was asked, the session knows nothing yet.
+                            let server = session.requests().flip();
+                            let first = if both && end == End::Finished(server.flip()) { End::Finished(server) } else { end };
+                            session.close(first, out);
+                        });
                     }
                 });
-                // A half-closed connection goes on.
+                // A connection that only its client has half-closed goes on.
                 let over = match (end, self.conns.get(&conn).map(|c| &c.stage)) {
-                    (End::Finished(dir), Some(Stage::Http(http))) => http.session.requests() != dir,
-                    (End::Finished(_), _) => false,
+                    (End::Finished(dir), Some(Stage::Http(http))) => both || http.session.requests() != dir,
+                    (End::Finished(_), _) => both,
                     _ => true,
                 };
                 if over {

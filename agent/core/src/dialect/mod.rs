@@ -4,8 +4,13 @@
 //! reader (invariant 6): no event has a field for one.
 
 pub mod anthropic;
+pub mod bedrock;
+pub mod bedrock_invoke;
 pub mod body;
+pub mod gemini;
+pub mod interactions;
 pub mod openai;
+pub mod responses;
 pub mod shape;
 
 use crate::framing::{Frame, Framing};
@@ -16,7 +21,19 @@ use body::Asked;
 use shape::Shape;
 
 /// Every dialect. Help, documentation and tests are derived from this list; the first that fits best is taken.
-pub static DIALECTS: [&dyn Dialect; 4] = [&openai::Chat, &openai::Completions, &openai::Embeddings, &anthropic::Messages];
+pub static DIALECTS: [&dyn Dialect; 10] = [
+    &openai::Chat,
+    &openai::Completions,
+    &openai::Embeddings,
+    &anthropic::Messages,
+    &gemini::Generate,
+    &gemini::Embed,
+    // Before the next: both ask by `input`, and this one only where the path says so.
+    &interactions::Interactions,
+    &responses::Responses,
+    &bedrock::Converse,
+    &bedrock_invoke::Invoke,
+];
 
 /// How sure a dialect is that a request is one of its own.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -46,6 +63,16 @@ pub struct About {
 pub trait Dialect: Sync + std::fmt::Debug {
     /// What it is.
     fn about(&self) -> &'static About;
+
+    /// What a request with this head asks for.
+    fn operation(&self, _head: &RequestHead) -> Operation {
+        self.about().operation
+    }
+
+    /// Whether usage that comes with a finish reason may still be outgrown by a later event.
+    fn usage_grows(&self) -> bool {
+        false
+    }
 
     /// Whether a request with this head may be one of its own.
     fn probe(&self, head: &RequestHead) -> Match;
@@ -149,8 +176,10 @@ pub enum LlmEvent {
 pub enum Output {
     /// Visible text, refusal, audio.
     Text,
-    /// Reasoning or a summary of it.
+    /// Reasoning.
     Reasoning,
+    /// A summary of reasoning: it counts as reasoning, but its length says nothing about the reasoning's tokens.
+    Summary,
     /// A tool call's name or arguments.
     Tool,
 }
