@@ -41,8 +41,15 @@ impl Source {
     }
 }
 
+/// A place in the order of what a capture yields: the frame's number and the step (see [`Sink::at`]), a number for the kinds of what the
+/// passing of time ends, the connection. Whatever has the same place comes from one tap, in its order.
+pub type Order = (u64, u8, u8, ConnId);
+
 /// What the driver tells of: finished inferences, and how far the pipeline is.
 pub trait Progress {
+    /// Where in the order of its capture the next inferences stand; said only where several taps share a capture.
+    fn order(&mut self, _order: Order) {}
+
     /// A finished inference.
     fn inference(&mut self, inference: Inference);
 
@@ -55,29 +62,33 @@ pub struct Driver<P> {
     pipeline: Pipeline,
     finished: Vec<Inference>,
     ticked: Option<Timestamp>,
+    /// What the tap said last with [`Sink::at`].
+    place: (u64, u8),
     progress: P,
 }
 
 impl<P: Progress> Driver<P> {
     /// A driver with a pipeline of its own.
     pub fn new(options: Options, progress: P) -> Self {
-        Self { pipeline: Pipeline::new(options), finished: Vec::new(), ticked: None, progress }
+        Self { pipeline: Pipeline::new(options), finished: Vec::new(), ticked: None, place: (0, 0), progress }
     }
 
     /// Call when the tap has returned: hands over what is left.
     pub fn finish(mut self) -> (PipelineStats, P) {
-        self.hand_over();
         self.progress.tick(&|| self.pipeline.stats());
         (self.pipeline.stats(), self.progress)
     }
 
-    fn hand_over(&mut self) {
+    fn hand_over(&mut self, kind: u8, conn: ConnId) {
+        let (frame, step) = self.place;
+        self.progress.order((frame, step, kind, conn));
         self.finished.drain(..).for_each(|i| self.progress.inference(i));
     }
 }
 
 impl<P: Progress> Sink for Driver<P> {
     fn event(&mut self, event: StreamEvent<'_>) -> Verdict {
+        let conn = event.conn();
         let (at, verdict) = match event {
             StreamEvent::Data { conn, dir, at, bytes } => (Some(at), self.pipeline.data(conn, dir, at, bytes, &mut self.finished)),
             StreamEvent::Open { at, .. } | StreamEvent::Gap { at, .. } | StreamEvent::Close { at, .. } => {
@@ -86,7 +97,7 @@ impl<P: Progress> Sink for Driver<P> {
             StreamEvent::Identified { .. } => (None, self.pipeline.push(event, &mut self.finished)),
         };
         if !self.finished.is_empty() {
-            self.hand_over();
+            self.hand_over(0, conn);
         }
         // A tap that is never idle never ticks.
         if let Some(at) = at
@@ -97,14 +108,20 @@ impl<P: Progress> Sink for Driver<P> {
         verdict
     }
 
+    fn at(&mut self, frame: u64, step: u8) {
+        self.place = (frame, step);
+    }
+
     fn soon(&self, conns: &[ConnId]) {
         self.pipeline.soon(conns);
     }
 
     fn tick(&mut self, now: Timestamp) {
         self.ticked = Some(now);
-        self.pipeline.tick(now, &mut self.finished);
-        self.hand_over();
+        for what in self.pipeline.overdue(now) {
+            self.pipeline.give_up(&what, now, &mut self.finished);
+            self.hand_over(u8::from(what.exchange.is_some()), what.conn);
+        }
         self.progress.tick(&|| self.pipeline.stats());
     }
 }

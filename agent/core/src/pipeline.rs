@@ -56,6 +56,15 @@ pub struct PipelineStats {
     pub anomalies: Anomalies,
 }
 
+/// What the passing of time has ended: an exchange, or a whole connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Overdue {
+    /// The exchange that its API has ended; `None` when nothing moves on the connection.
+    pub exchange: Option<ExchangeId>,
+    /// The connection.
+    pub conn: ConnId,
+}
+
 /// Bounds and seeds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
@@ -326,31 +335,46 @@ impl Pipeline {
 
     /// Notices what ended by the passing of time.
     pub fn tick(&mut self, now: Timestamp, out: &mut Vec<Inference>) {
+        for what in self.overdue(now) {
+            self.give_up(&what, now, out);
+        }
+    }
+
+    /// What the passing of time has ended, in the order in which it is to be given up.
+    pub fn overdue(&mut self, now: Timestamp) -> Vec<Overdue> {
         if now.since(self.last_sweep) < Duration::from_secs(1) {
-            return;
+            return Vec::new();
         }
         self.last_sweep = now;
-        let idle = self.options.idle;
-        let silent: Vec<ConnId> = self.conns.iter().filter(|(_, c)| now.since(c.last) >= idle).map(|(id, _)| *id).collect();
-        for conn in silent {
+        let mut all = Vec::new();
+        for (conn, c) in &self.conns {
+            if now.since(c.last) >= self.options.idle {
+                all.push(Overdue { exchange: None, conn: *conn });
+            } else if let Stage::Http(http) = &c.stage {
+                // Exchanges whose API has ended, though their transport has not.
+                let left = |call: &Call| call.terminated_at().is_some_and(|t| now.since(t) >= LINGER);
+                let ended = http.calls.iter().filter(|(_, call)| left(call));
+                all.extend(ended.map(|(id, _)| Overdue { exchange: Some(id), conn: *conn }));
+            }
+        }
+        // Not in the order of the table: what comes out must depend on what came in only.
+        all.sort_unstable_by_key(|what| (what.exchange.is_some(), what.conn, what.exchange));
+        all
+    }
+
+    /// Ends what is overdue.
+    pub fn give_up(&mut self, what: &Overdue, now: Timestamp, out: &mut Vec<Inference>) {
+        let conn = what.conn;
+        let Some(id) = what.exchange else {
             let _ = self.push(StreamEvent::Close { conn, at: now, end: End::Idle }, out);
-        }
-        // Exchanges whose API has ended, though their transport has not.
-        let left = |(id, call): (ExchangeId, &Call)| call.terminated_at().is_some_and(|t| now.since(t) >= LINGER).then_some(id);
-        let left: Vec<(ConnId, ExchangeId)> = self
-            .conns
-            .iter()
-            .filter_map(|(conn, c)| if let Stage::Http(http) = &c.stage { Some((*conn, http)) } else { None })
-            .flat_map(|(conn, http)| http.calls.iter().filter_map(left).map(move |id| (conn, id)))
-            .collect();
-        for (conn, id) in left {
-            let at = self.conns.get(&conn).map_or(now, |c| c.last);
-            let _ = self.work(conn, at, out, |stage, sink| {
-                if let Stage::Http(http) = stage {
-                    http.run(sink, at, |session, out| session.give_up(id, out));
-                }
-            });
-        }
+            return;
+        };
+        let at = self.conns.get(&conn).map_or(now, |c| c.last);
+        let _ = self.work(conn, at, out, |stage, sink| {
+            if let Stage::Http(http) = stage {
+                http.run(sink, at, |session, out| session.give_up(id, out));
+            }
+        });
     }
 }
 

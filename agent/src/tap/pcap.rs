@@ -89,6 +89,16 @@ impl<'f> Frame<'f> {
 /// from 32 on the lines that were fetched first are gone again when 2,000 connections take turns.
 const BATCH: usize = 16;
 
+/// What is done for a frame, in this order.
+#[derive(Clone, Copy)]
+enum Step {
+    Expire,
+    Sweep,
+    Tick,
+    Frame,
+    End,
+}
+
 /// What a frame of a batch is.
 #[derive(Clone, Copy)]
 enum Looked<'f> {
@@ -120,6 +130,7 @@ impl<'a> Driver<'a> {
     /// One frame.
     fn frame(&mut self, frame: &Frame<'_>) {
         self.time(frame.at);
+        self.place(Step::Frame);
         match frame.parse() {
             Ok(segment) => {
                 let sink = &mut *self.sink;
@@ -157,6 +168,7 @@ impl<'a> Driver<'a> {
             match looked {
                 Looked::Seen(seen) => {
                     self.time(frame.at);
+                    self.place(Step::Frame);
                     let sink = &mut *self.sink;
                     if !self.assembler.push_seen(frame.at, seen, &mut |event| sink.event(event)) {
                         self.frame(frame);
@@ -168,6 +180,14 @@ impl<'a> Driver<'a> {
                     self.assembler.pass();
                 }
             }
+        }
+    }
+
+    /// Says where in the capture we are, when others read other shares of it.
+    #[inline]
+    fn place(&mut self, step: Step) {
+        if self.share.of > 1 {
+            self.sink.at(self.assembler.frames(), step as u8);
         }
     }
 
@@ -184,8 +204,13 @@ impl<'a> Driver<'a> {
     #[cold]
     fn tick(&mut self, now: Timestamp) {
         self.next_tick = now.plus(TICK);
+        self.place(Step::Expire);
         let sink = &mut *self.sink;
-        self.assembler.tick(now, &mut |event| sink.event(event));
+        self.assembler.expire(now, &mut |event| sink.event(event));
+        self.place(Step::Sweep);
+        let sink = &mut *self.sink;
+        self.assembler.sweep(now, &mut |event| sink.event(event));
+        self.place(Step::Tick);
         self.sink.tick(now);
         self.publish();
     }
@@ -200,6 +225,7 @@ impl<'a> Driver<'a> {
 
     /// Closes what is open; the instant is the last one seen.
     fn finish(mut self) {
+        self.place(Step::End);
         let sink = &mut *self.sink;
         self.assembler.finish(self.latest, &mut |event| sink.event(event));
         self.publish();

@@ -291,7 +291,7 @@ mod tests {
             if let Some(frame) = whole {
                 let want = format!("[{}] {}\n", String::from_utf8_lossy(frame.name), String::from_utf8_lossy(frame.data));
                 let mut got = String::new();
-                framer.push(bytes.as_bytes(), &mut |u| crate::framing::testing::show(u, &mut got));
+                framer.push(bytes.as_bytes(), &mut |u| show(u, &mut got));
                 proptest::prop_assert_eq!(got, want);
                 proptest::prop_assert!(framer.whole(bytes.as_bytes()).is_some());
             }

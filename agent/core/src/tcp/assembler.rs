@@ -414,6 +414,15 @@ impl Assembler {
     where
         F: FnMut(StreamEvent<'_>) -> Verdict,
     {
+        self.expire(now, out);
+        self.sweep(now, out);
+    }
+
+    /// The first half of [`Assembler::tick`]: gives up holes whose time is up.
+    pub fn expire<F>(&mut self, now: Timestamp, out: &mut F)
+    where
+        F: FnMut(StreamEvent<'_>) -> Verdict,
+    {
         let mut waiting = std::mem::take(&mut self.waiting);
         waiting.sort_unstable_by_key(|slot| self.conns[*slot as usize].id);
         waiting.retain(|&slot| {
@@ -433,6 +442,13 @@ impl Assembler {
             conn.listed
         });
         self.waiting = waiting;
+    }
+
+    /// The second half: lets go of idle connections.
+    pub fn sweep<F>(&mut self, now: Timestamp, out: &mut F)
+    where
+        F: FnMut(StreamEvent<'_>) -> Verdict,
+    {
         // a sweep looks at every slot, so it is rare; a clock that jumped back does not put it off
         let pause = (self.limits.idle.min(self.limits.linger) / 8).max(Duration::from_millis(100));
         if now >= self.next_sweep || now.plus(pause) < self.next_sweep {
