@@ -118,9 +118,9 @@ impl<P: Progress> Sink for Driver<P> {
 
     fn tick(&mut self, now: Timestamp) {
         self.ticked = Some(now);
-        for what in self.pipeline.overdue(now) {
-            self.pipeline.give_up(&what, now, &mut self.finished);
-            self.hand_over(u8::from(what.exchange.is_some()), what.conn);
+        for overdue in self.pipeline.overdue(now) {
+            self.pipeline.give_up(&overdue, now, &mut self.finished);
+            self.hand_over(overdue.what.kind(), overdue.conn);
         }
         self.progress.tick(&|| self.pipeline.stats());
     }

@@ -112,9 +112,11 @@ fn busy_pcap(path: &Path) {
         let request = format!("POST /v1/chat/completions HTTP/1.1\r\nContent-Length: {}\r\n\r\n{body}", body.len());
         let head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
         let client = format!("10.0.{}.2:{}", n % 7, 40_000 + n).parse().unwrap();
-        let mut talk = Conversation::new(client, "10.0.0.1:80".parse().unwrap(), start)
-            .say(ms(1), Who::Client, request)
-            .say(ms(90), Who::Server, head);
+        let mut talk = Conversation::new(client, "10.0.0.1:80".parse().unwrap(), start).say(ms(1), Who::Client, request).say(
+            ms(90),
+            Who::Server,
+            head,
+        );
         for chunk in 0..20 + n % 5 {
             let data = format!(r#"data: {{"id":"c{n}","choices":[{{"index":0,"delta":{{"content":"t{chunk}"}}}}]}}"#);
             talk = talk.say(ms(100 + chunk * (20 + n)), Who::Server, format!("{:x}\r\n{data}\n\n\r\n", data.len() + 2));
@@ -132,7 +134,9 @@ fn busy_pcap(path: &Path) {
     }
     all.sort_by_key(|(at, _)| *at);
     // long after the rest: time-outs
-    all.extend(Conversation::new("10.9.0.2:4".parse().unwrap(), "10.9.0.1:80".parse().unwrap(), start.plus(Duration::from_secs(700))).packets());
+    all.extend(
+        Conversation::new("10.9.0.2:4".parse().unwrap(), "10.9.0.1:80".parse().unwrap(), start.plus(Duration::from_secs(700))).packets(),
+    );
     let mut writer = PcapWriter::new(1);
     writer.packets(&all);
     std::fs::write(path, writer.finish()).unwrap();

@@ -63,7 +63,8 @@ fn stream(padded: usize, segment: usize) -> Vec<(Timestamp, Packet)> {
     for n in 0..CHUNKS {
         let (padding, text) = ("p".repeat(n * 7 % 30), format!("w{}", n % 97));
         let more = if n % padded == 0 { format!(r#","obfuscation":"{padding}""#) } else { String::new() };
-        let data = format!(r#"{{"id":"c","model":"m","choices":[{{"index":0,"delta":{{"content":"{text}"}},"finish_reason":null}}]{more}}}"#);
+        let data =
+            format!(r#"{{"id":"c","model":"m","choices":[{{"index":0,"delta":{{"content":"{text}"}},"finish_reason":null}}]{more}}}"#);
         talk = talk.say(Duration::from_millis(120 + 10 * n as u64), Who::Server, chunk(&data));
     }
     let end = chunk(r#"{"id":"c","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#) + &chunk("[DONE]") + "0\r\n\r\n";
