@@ -68,8 +68,7 @@ pub fn inference() -> Inference {
             tpot: Ok(0.01),
             tpot_without_reasoning: false,
             max_stall: Ok(ms(30)),
-            gaps: vec![20_000_000, 0, 30_000_000],
-            gaps_complete: true,
+            gaps: [20_000_000, 0, 30_000_000].into_iter().collect(),
         },
         gaps: 0,
         server_timing: None,
@@ -133,7 +132,7 @@ pub fn refused() -> Inference {
             end: Timestamp::from_unix_nanos(START).plus(ms(330)),
             tpot: Err(why),
             max_stall: Err(why),
-            gaps: Vec::new(),
+            gaps: tokengauge_core::gaps::Gaps::default(),
             ..base.timing
         },
         trace: Trace { trace_id: 2, span_id: 3, parent: None },

@@ -11,6 +11,34 @@ pub fn pieces(data: &[u8]) -> Option<(usize, std::slice::Chunks<'_, u8>)> {
     Some((size, rest.chunks(size)))
 }
 
+/// What a framer gives for `pieces`, as bytes to compare: a byte [`HOLE`] in them is a hole.
+#[macro_export]
+macro_rules! frames {
+    ($framer:expr, $pieces:expr) => {{
+        use tokengauge_core::framing::Unit;
+        let (mut framer, mut out) = ($framer, Vec::new());
+        let mut see = |unit: Unit<'_>| match unit {
+            Unit::Event(frame) => out.extend([b"\x00e", frame.name, b"\x00d", frame.data, &[u8::from(frame.error)]].concat()),
+            Unit::KeepAlive => out.push(1),
+            Unit::Odd(what) => out.extend([2, what as u8]),
+            Unit::End => out.push(3),
+        };
+        for piece in $pieces {
+            for (n, part) in piece.split(|b| *b == $crate::HOLE).enumerate() {
+                if n > 0 {
+                    framer.hole();
+                }
+                framer.push(part, &mut see);
+            }
+        }
+        framer.finish(&mut see);
+        out
+    }};
+}
+
+/// The byte that stands for a hole.
+pub const HOLE: u8 = 0xfe;
+
 /// The instant of step `n`.
 pub fn at(n: u64) -> Timestamp {
     Timestamp::from_unix_nanos(1_700_000_000_000_000_000 + n * 7_000_000)

@@ -30,7 +30,7 @@ pub fn figures(i: &Inference) -> Vec<(&'static str, Figure)> {
     let (q, a, t, c) = (&i.request, &i.response, &i.timing, &i.chunks);
     let u = i.usage.unwrap_or_default();
     let s = i.server_timing.unwrap_or_default();
-    let gap = |n: Option<&u64>| Time(n.map(|n| Duration::from_nanos(*n)));
+    let gap = |n: Option<u64>| Time(n.map(Duration::from_nanos));
     vec![
         ("tap", word(i.tap.as_str())),
         ("api", word(i.api)),
@@ -67,7 +67,7 @@ pub fn figures(i: &Inference) -> Vec<(&'static str, Figure)> {
         ("reasoning", Count(c.reasoning.into())),
         ("tool_starts", Count(c.tool_starts.into())),
         ("arrivals", Count(c.arrivals.into())),
-        ("gap_count", Count(t.gaps.len() as u64)),
+        ("gap_count", Count(t.gaps.count())),
         ("request_sent", Time(t.request_sent)),
         ("response_head", Time(t.response_head)),
         ("first_body_byte", Time(t.first_body_byte)),
@@ -81,7 +81,7 @@ pub fn figures(i: &Inference) -> Vec<(&'static str, Figure)> {
         ("tpot", Time(t.tpot.ok().map(Duration::from_secs_f64))),
         ("max_stall", Time(t.max_stall.ok())),
         ("batch_ratio", Number(i.batch_ratio())),
-        ("gap_max", gap(t.gaps.iter().max())),
+        ("gap_max", gap(t.gaps.max())),
         ("server.queue", Number(s.queue)),
         ("server.prefill", Number(s.prefill)),
         ("server.ttft", Number(s.ttft)),

@@ -21,7 +21,7 @@ fn compare(r: &Recording, i: &Inference) -> Vec<String> {
             bad.push(format!("{}: {what} {got}, index {want}", r.file));
         }
     };
-    check("api", i.api.into(), &r.entry["api"]);
+    check("api", i.api.into(), &r.api().into());
     check("stream", i.stream.into(), &r.entry["streaming"]);
     check("status", i.response.status.into(), &r.status().into());
     if !r.entry["request_model"].is_null() {
@@ -33,6 +33,12 @@ fn compare(r: &Recording, i: &Inference) -> Vec<String> {
         let kinds = [r.expected("error_type"), r.expected("error_code"), r.expected("http_status")];
         let fits = kinds.iter().any(|k| k.as_str() == kind.as_deref() || Some(k.to_string()) == kind);
         check("error", fits.into(), &true.into());
+        return bad;
+    }
+    let indexed = ["openai.chat_completions", "openai.completions", "openai.embeddings", "anthropic.messages"];
+    if !indexed.contains(&i.api) {
+        // The index counts some of the others in ways of its own; the acceptance tools know how (`tests/acceptance.sh`).
+        check("ended", (i.outcome.as_str() == "completed" || i.error.is_some()).into(), &true.into());
         return bad;
     }
     check("outcome", i.outcome.as_str().into(), &"completed".into());
@@ -139,7 +145,7 @@ fn check_shortcut(what: &str, frames: &[(Vec<u8>, Vec<u8>)]) {
     for dialect in DIALECTS {
         let mut one = dialect.reader();
         for (name, data) in frames {
-            let frame = Frame { name, data };
+            let frame = Frame { name, data, error: false };
             let (mut with, mut without) = (Vec::new(), Vec::new());
             let kinds = (one.frame(frame, &mut with), dialect.reader().frame(frame, &mut without));
             let text = String::from_utf8_lossy(data);

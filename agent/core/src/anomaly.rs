@@ -29,8 +29,14 @@ pub enum Anomaly {
     DecompressionBomb,
     /// One event of a stream exceeds its bound (1 MiB); it is skipped.
     EventTooLong,
-    /// A line of an event stream belongs to no field.
+    /// A line of an event stream belongs to no field, or bytes of an array to no element.
     StrayLine,
+    /// A checksum of an AWS event-stream message is wrong; the framer looks for the next message.
+    BadChecksum,
+    /// The head of a message (AWS event-stream, gRPC) is impossible.
+    BadMessage,
+    /// Behind a hole nothing tells where the next event begins; the rest of the body is skipped.
+    FramingLost,
     /// An event or a body is not the JSON that its API prescribes.
     BadJson,
     /// An event is valid JSON of no known form.
@@ -49,7 +55,7 @@ pub enum Anomaly {
 
 impl Anomaly {
     /// Every anomaly, in the order of its number.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 23] = [
         Self::NotHttp,
         Self::NotLlm,
         Self::MissedStart,
@@ -63,6 +69,9 @@ impl Anomaly {
         Self::DecompressionBomb,
         Self::EventTooLong,
         Self::StrayLine,
+        Self::BadChecksum,
+        Self::BadMessage,
+        Self::FramingLost,
         Self::BadJson,
         Self::UnknownEvent,
         Self::BodyTooLong,
@@ -88,6 +97,9 @@ impl Anomaly {
             Self::DecompressionBomb => "decompression_bomb",
             Self::EventTooLong => "event_too_long",
             Self::StrayLine => "stray_line",
+            Self::BadChecksum => "bad_checksum",
+            Self::BadMessage => "bad_message",
+            Self::FramingLost => "framing_lost",
             Self::BadJson => "bad_json",
             Self::UnknownEvent => "unknown_event",
             Self::BodyTooLong => "body_too_long",

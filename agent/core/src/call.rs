@@ -7,7 +7,7 @@ use crate::anomaly::{Anomalies, Anomaly};
 use crate::dialect::body::{Asked, http_error_kind};
 use crate::dialect::{self, Dialect, FrameKind, LlmEvent, Match, Reader};
 use crate::framing::json::Skeleton;
-use crate::framing::{Framer, Framing, Unit, sse};
+use crate::framing::{Framer, Framing, Unit};
 use crate::http::coding::{Decoder, STATE_BYTES};
 use crate::http::event::{EndedBy, Over, Side};
 use crate::http::head::{MediaType, RequestHead, ResponseHead};
@@ -130,6 +130,11 @@ impl Call {
         body + self.request_body.as_ref().map_or(0, Skeleton::buffered) + decoders * STATE_BYTES + self.timeline.buffered()
     }
 
+    /// Gives up the single gaps between chunks to save memory.
+    pub fn forget_gaps(&mut self) {
+        self.timeline.forget_gaps();
+    }
+
     /// Whether the API's terminator was seen, and when.
     pub fn terminated_at(&self) -> Option<Timestamp> {
         self.timeline.terminator_at()
@@ -184,10 +189,10 @@ impl Call {
                 MediaType::EventStream => Some(Framing::Sse),
                 MediaType::Ndjson => Some(Framing::NdJson),
                 MediaType::AwsEventStream => Some(Framing::AwsEventStream),
-                MediaType::Grpc => Some(Framing::Lengths),
+                MediaType::Grpc => Some(Framing::Lengths(head.message_coding)),
                 MediaType::Json | MediaType::Other | MediaType::Missing => None,
             };
-            self.body = framing.and_then(Framer::new).map_or(Body::Undecided, Body::Stream);
+            self.body = framing.map_or(Body::Undecided, |f| Body::Stream(Framer::new(f)));
             // A JSON body that the dialect knows to be cut into pieces.
             self.pieces = dialect.framing(&self.head, &self.asked).filter(|_| head.status < 400);
             cx.events.clear();
@@ -532,11 +537,13 @@ impl Reading<'_> {
         if let Body::Undecided = self.body {
             match bytes.iter().find(|b| !b.is_ascii_whitespace()) {
                 Some(b'{' | b'[') => {
-                    let pieces = self.pieces.and_then(Framer::new);
-                    *self.body = pieces.map_or_else(|| Body::Json(Skeleton::new(ANSWER_DEPTH)), Body::Stream);
+                    *self.body = match self.pieces {
+                        Some(framing) => Body::Stream(Framer::new(framing)),
+                        None => Body::Json(Skeleton::new(ANSWER_DEPTH)),
+                    };
                 }
                 // `data`, `event`, `id`, `retry`, a comment.
-                Some(b'd' | b'e' | b'i' | b'r' | b':') => *self.body = Body::Stream(Framer::Sse(sse::Framer::default())),
+                Some(b'd' | b'e' | b'i' | b'r' | b':') => *self.body = Body::Stream(Framer::new(Framing::Sse)),
                 Some(_) => {
                     cx.anomalies.count(Anomaly::UnknownBody);
                     self.facts.unread = true;
@@ -575,6 +582,7 @@ fn unit_of(unit: Unit<'_>, at: Timestamp, reader: &mut dyn Reader, facts: &mut F
     let frame = match unit {
         Unit::Event(frame) => frame,
         Unit::KeepAlive => return,
+        Unit::End => return timeline.terminator(at),
         Unit::Odd(what) => return cx.anomalies.count(what),
     };
     cx.events.clear();

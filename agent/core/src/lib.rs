@@ -5,8 +5,10 @@
 
 pub mod anomaly;
 pub mod call;
+pub mod calls;
 pub mod dialect;
 pub mod framing;
+pub mod gaps;
 pub mod http;
 pub mod inference;
 pub mod name;
@@ -16,3 +18,4 @@ pub mod stats;
 pub mod stream;
 pub mod tcp;
 pub mod timeline;
+pub mod trace;

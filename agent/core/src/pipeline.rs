@@ -13,6 +13,7 @@ use rustc_hash::FxHashMap;
 
 use crate::anomaly::{Anomalies, Anomaly};
 use crate::call::{Call, Place, Scratch};
+use crate::calls::Calls;
 use crate::dialect::LlmEvent;
 use crate::http::detect::{Speaks, speaks};
 use crate::http::event::{ExchangeId, HttpEvent, Over};
@@ -77,6 +78,7 @@ pub struct Pipeline {
     stats: PipelineStats,
     buffered: usize,
     last_sweep: Timestamp,
+    last_save: Timestamp,
     scratch: Vec<LlmEvent>,
 }
 
@@ -104,45 +106,6 @@ struct Http {
     session: Session,
     calls: Calls,
     upgraded: bool,
-}
-
-/// The calls of a connection, by their exchange. Most connections have one at a time.
-#[derive(Debug, Default)]
-struct Calls {
-    first: Option<(ExchangeId, Box<Call>)>,
-    more: FxHashMap<ExchangeId, Box<Call>>,
-}
-
-impl Calls {
-    fn insert(&mut self, id: ExchangeId, call: Box<Call>) {
-        match &self.first {
-            None => self.first = Some((id, call)),
-            Some(_) => drop(self.more.insert(id, call)),
-        }
-    }
-
-    fn get(&mut self, id: ExchangeId) -> Option<&mut Call> {
-        match &mut self.first {
-            Some((first, call)) if *first == id => Some(call),
-            _ => self.more.get_mut(&id).map(Box::as_mut),
-        }
-    }
-
-    fn remove(&mut self, id: ExchangeId) -> Option<Box<Call>> {
-        match self.first.take_if(|(first, _)| *first == id) {
-            Some((_, call)) => Some(call),
-            None => self.more.remove(&id),
-        }
-    }
-
-    fn iter(&self) -> impl Iterator<Item = (ExchangeId, &Call)> {
-        let first = self.first.iter().map(|(id, call)| (*id, call.as_ref()));
-        first.chain(self.more.iter().map(|(id, call)| (*id, call.as_ref())))
-    }
-
-    fn is_empty(&self) -> bool {
-        self.first.is_none() && self.more.is_empty()
-    }
 }
 
 impl Pipeline {
@@ -234,6 +197,9 @@ impl Pipeline {
         let buffered = conn.stage.buffered();
         self.buffered = self.buffered + buffered - conn.buffered;
         conn.buffered = buffered;
+        if self.buffered > self.options.buffer_limit {
+            self.save(at);
+        }
         if self.buffered > self.options.buffer_limit && buffered > 0 {
             self.stats.anomalies.count(Anomaly::BufferBound);
             self.evict(id, at, out);
@@ -245,6 +211,22 @@ impl Pipeline {
             return Verdict::Mute;
         }
         Verdict::Watch
+    }
+
+    /// Before a connection is let go for want of memory: all give up what only percentiles need. At most once a second.
+    fn save(&mut self, at: Timestamp) {
+        if at.since(self.last_save) < Duration::from_secs(1) {
+            return;
+        }
+        self.last_save = at;
+        self.buffered = 0;
+        for conn in self.conns.values_mut() {
+            if let Stage::Http(http) = &mut conn.stage {
+                http.calls.save();
+            }
+            conn.buffered = conn.stage.buffered();
+            self.buffered += conn.buffered;
+        }
     }
 
     fn evict(&mut self, id: ConnId, at: Timestamp, out: &mut Vec<Inference>) {

@@ -43,7 +43,7 @@ impl fmt::Debug for Timestamp {
 }
 
 /// A connection, unique within one run of one tap and never reused.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct ConnId(pub u64);
 
 /// Which endpoint of [`Endpoints`] sent the bytes.

@@ -4,11 +4,10 @@
 use std::time::Duration;
 
 use crate::dialect::{LlmEvent, Output};
+use crate::gaps::Gaps;
 use crate::inference::{Chunks, Outcome, Reason, Timing, Usage};
 use crate::stream::Timestamp;
 
-/// Gaps that are kept of one stream; beyond it their percentiles are not known any more.
-pub const MAX_GAPS: usize = 1 << 18;
 /// Choices that are told apart.
 const MAX_CHOICES: usize = 128;
 
@@ -31,8 +30,7 @@ pub struct Timeline {
     chunks: Chunks,
     /// Last output of each choice; `None` after a hole.
     choices: Vec<(u32, Option<Timestamp>)>,
-    gaps: Vec<u64>,
-    gaps_complete: bool,
+    gaps: Gaps,
     max_stall: Option<Duration>,
     holes: u32,
     /// A hole lies in the answer before its first output.
@@ -85,8 +83,7 @@ impl Timeline {
             last_visible: None,
             chunks: Chunks::default(),
             choices: Vec::new(),
-            gaps: Vec::new(),
-            gaps_complete: true,
+            gaps: Gaps::default(),
             max_stall: None,
             holes: 0,
             hole_before_output: false,
@@ -106,7 +103,12 @@ impl Timeline {
 
     /// Bytes that are buffered.
     pub fn buffered(&self) -> usize {
-        self.gaps.capacity() * 8
+        self.gaps.buffered()
+    }
+
+    /// Gives up the single gaps to save memory.
+    pub fn forget_gaps(&mut self) {
+        self.gaps.forget();
     }
 
     /// Capture gaps so far.
@@ -237,11 +239,7 @@ impl Timeline {
         match self.choices.iter_mut().find(|(c, _)| *c == choice) {
             Some((_, last)) => {
                 if let Some(before) = last.replace(at) {
-                    if self.gaps.len() < MAX_GAPS {
-                        self.gaps.push(u64::try_from(at.since(before).as_nanos()).unwrap_or(u64::MAX));
-                    } else {
-                        self.gaps_complete = false;
-                    }
+                    self.gaps.push(u64::try_from(at.since(before).as_nanos()).unwrap_or(u64::MAX));
                 }
             }
             None if room => self.choices.push((choice, Some(at))),
@@ -320,8 +318,7 @@ impl Timeline {
             tpot,
             tpot_without_reasoning,
             max_stall,
-            gaps_complete: self.gaps_complete,
-            gaps: if end.stream && !echo { self.gaps } else { Vec::new() },
+            gaps: if end.stream && !echo { self.gaps } else { Gaps::default() },
         }
     }
 
@@ -420,7 +417,7 @@ mod tests {
             (Ok(Duration::from_millis(200)), Some(Duration::from_millis(100)), Ok(Duration::from_millis(350)))
         );
         assert_eq!((f.tpot, f.max_stall), (Ok(0.025), Ok(Duration::from_millis(80))));
-        assert_eq!(f.gaps, [20_000_000, 0, 80_000_000]);
+        assert_eq!(f.gaps.iter().collect::<Vec<_>>(), [20_000_000, 0, 80_000_000]);
     }
 
     #[test]
@@ -452,7 +449,7 @@ mod tests {
         t.terminator(at(300));
         let f = t.finish(&Ending { echoed: true, ..ended(300) }, Some(&usage(2, None)));
         assert_eq!((f.ttft, f.ttfa, f.tpot), (Err(Reason::Unparsed), Err(Reason::Unparsed), Err(Reason::Unparsed)));
-        assert_eq!((f.max_stall, f.first_output, f.gaps.len()), (Err(Reason::Unparsed), None, 0));
+        assert_eq!((f.max_stall, f.first_output, f.gaps.count()), (Err(Reason::Unparsed), None, 0));
         assert_eq!(f.duration, Ok(Duration::from_millis(300)));
     }
 
@@ -468,7 +465,7 @@ mod tests {
         let f = t.finish(&ended(100), Some(&usage(9, None)));
         assert_eq!((f.ttft, f.tpot), (Ok(Duration::from_millis(10)), Err(Reason::CaptureGap)));
         assert_eq!((f.max_stall, f.duration), (Err(Reason::CaptureGap), Err(Reason::CaptureGap)));
-        assert_eq!(f.gaps, [10_000_000, 5_000_000]);
+        assert_eq!(f.gaps.iter().collect::<Vec<_>>(), [10_000_000, 5_000_000]);
         let mut t = Timeline::new(at(0));
         t.hole();
         t.frame(at(10), &[text(0)]);

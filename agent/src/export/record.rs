@@ -4,6 +4,7 @@
 //! the [`Inference`]; nothing is copied but the gaps, which are sorted in a buffer that is used again.
 
 use serde::Serialize;
+use tokengauge_core::gaps::Gaps;
 use tokengauge_core::inference::{Inference, Outcome, Reason, Stage, Usage};
 use tokengauge_core::name::Name;
 
@@ -145,12 +146,12 @@ struct Timing {
     inter_chunk: Option<InterChunk>,
 }
 
-/// Of the gaps between generated events of one choice. All but the struct itself is `null` when there were more gaps than are
-/// kept: figures of a part would be no figures of the request.
+/// Of the gaps between generated events of one choice. Percentiles are `null` when there were more gaps than are kept: those of a
+/// part would be no figures of the request.
 #[derive(Serialize, Default)]
 struct InterChunk {
-    count: Option<u64>,
-    mean: Option<f64>,
+    count: u64,
+    mean: f64,
     min: Option<f64>,
     p50: Option<f64>,
     p90: Option<f64>,
@@ -283,7 +284,7 @@ impl<'a> Record<'a> {
                 tpot: t.tpot.ok(),
                 tpot_without_reasoning: t.tpot_without_reasoning,
                 max_stall: seconds(t.max_stall.ok()),
-                inter_chunk: inter_chunk(&t.gaps, t.gaps_complete, sorted),
+                inter_chunk: inter_chunk(&t.gaps, sorted),
             },
             rates: Rates { output_tokens_per_s: t.output_tokens_per_s(), total_tokens_per_s: t.total_tokens_per_s(i.usage.as_ref()) },
             batch_ratio: i.batch_ratio(),
@@ -344,27 +345,26 @@ fn why_no_usage(i: &Inference) -> Reason {
     }
 }
 
-fn inter_chunk(gaps: &[u64], complete: bool, sorted: &mut Vec<u64>) -> Option<InterChunk> {
+fn inter_chunk(gaps: &Gaps, sorted: &mut Vec<u64>) -> Option<InterChunk> {
     if gaps.is_empty() {
         return None;
     }
-    if !complete {
-        return Some(InterChunk::default());
+    let seconds = |nanos: u64| nanos as f64 / 1e9;
+    let mut all = InterChunk {
+        count: gaps.count(),
+        mean: seconds(gaps.sum()) / gaps.count() as f64,
+        min: gaps.min().map(seconds),
+        max: gaps.max().map(seconds),
+        ..InterChunk::default()
+    };
+    if gaps.complete() {
+        sorted.clear();
+        sorted.extend(gaps.iter());
+        sorted.sort_unstable();
+        let at = |q: f64| Some(interpolate(sorted, q) / 1e9);
+        (all.p50, all.p90, all.p95, all.p99) = (at(0.5), at(0.9), at(0.95), at(0.99));
     }
-    sorted.clear();
-    sorted.extend_from_slice(gaps);
-    sorted.sort_unstable();
-    let at = |q: f64| Some(interpolate(sorted, q) / 1e9);
-    Some(InterChunk {
-        count: Some(sorted.len() as u64),
-        mean: Some(sorted.iter().map(|g| *g as f64).sum::<f64>() / sorted.len() as f64 / 1e9),
-        min: at(0.0),
-        p50: at(0.5),
-        p90: at(0.9),
-        p95: at(0.95),
-        p99: at(0.99),
-        max: at(1.0),
-    })
+    Some(all)
 }
 
 /// Linear interpolation between the two nearest ranks, as numpy's default.
@@ -403,6 +403,7 @@ mod tests {
                 "address": "10.0.1.7",
                 "port": 40007
               },
+              "ended_by": "terminator",
               "error": null,
               "gaps": 0,
               "operation": "chat",
@@ -428,6 +429,9 @@ mod tests {
                 ],
                 "id": "chatcmpl-1",
                 "model": "gpt-4o-mini-2024-07-18",
+                "rate_limit": null,
+                "request_id": null,
+                "retry_after_s": null,
                 "status": 200
               },
               "server": {
@@ -502,11 +506,14 @@ mod tests {
     fn percentiles_interpolate_as_numpy_does() {
         // numpy.percentile([1, 2, 3, 10], [50, 90, 99]) = 2.5, 7.9, 9.79
         let mut scratch = Vec::new();
-        let got = inter_chunk(&[3_000_000_000, 1_000_000_000, 10_000_000_000, 2_000_000_000], true, &mut scratch).unwrap();
-        for (got, want) in [(got.p50, 2.5), (got.p90, 7.9), (got.p99, 9.79), (got.mean, 4.0), (got.min, 1.0), (got.max, 10.0)] {
+        let got = inter_chunk(&[300_000_000, 100_000_000, 1_000_000_000, 200_000_000].into_iter().collect(), &mut scratch).unwrap();
+        for (got, want) in [(got.p50, 0.25), (got.p90, 0.79), (got.p99, 0.979), (Some(got.mean), 0.4), (got.min, 0.1), (got.max, 1.0)] {
             assert!((got.unwrap() - want).abs() < 1e-9);
         }
-        assert!(inter_chunk(&[], true, &mut scratch).is_none());
-        assert!(inter_chunk(&[1], false, &mut scratch).unwrap().p50.is_none());
+        assert!(inter_chunk(&Gaps::default(), &mut scratch).is_none());
+        let mut forgotten: Gaps = [1, 3].into_iter().collect();
+        forgotten.forget();
+        let got = inter_chunk(&forgotten, &mut scratch).unwrap();
+        assert_eq!((got.count, got.p50, got.max), (2, None, Some(3e-9)));
     }
 }

@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use tokengauge_core::stream::{StreamEvent, TapKind, Timestamp, Verdict};
+use tokengauge_core::stream::{ConnId, StreamEvent, TapKind, Timestamp, Verdict};
 
 pub mod pcap;
 pub mod tls;
@@ -15,6 +15,9 @@ pub mod tls;
 pub trait Sink {
     /// One event, in order per connection.
     fn event(&mut self, event: StreamEvent<'_>) -> Verdict;
+
+    /// Bytes of this connection are about to come: a hint to fetch what will be needed. Changes nothing.
+    fn soon(&self, _conn: ConnId) {}
 
     /// Time passed without an event: at least ten times a second while a live tap is idle, so that time-outs are noticed.
     fn tick(&mut self, now: Timestamp);

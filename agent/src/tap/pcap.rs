@@ -10,13 +10,14 @@ use std::time::Duration;
 
 use tokengauge_core::stream::Timestamp;
 use tokengauge_core::tcp::packet::parse;
-use tokengauge_core::tcp::{Assembler, Counters, Limits, LinkType, Skip};
+use tokengauge_core::tcp::{Assembler, Counters, Limits, LinkType, Route, Segment, Skip};
 
 use super::Sink;
 
 mod file;
 pub mod format;
 mod live;
+mod map;
 
 pub use file::FileTap;
 pub use live::{LiveOptions, LiveTap};
@@ -54,11 +55,46 @@ impl PcapStats {
     }
 }
 
+/// Which part of a capture's connections a tap takes, when several read the same capture side by side.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Share {
+    /// Which part, from 0.
+    pub number: u32,
+    /// Of how many.
+    pub of: u32,
+}
+
+impl Share {
+    /// All connections.
+    pub const ALL: Self = Self { number: 0, of: 1 };
+}
+
+/// A captured frame where it was read.
+#[derive(Clone, Copy)]
+struct Frame<'f> {
+    at: Timestamp,
+    link: Option<LinkType>,
+    bytes: &'f [u8],
+    original: u32,
+}
+
+/// Frames that are looked up together: their connections' memory is waited for at the same time. Eight are too few to hide the wait,
+/// from 32 on the lines that were fetched first are gone again when 2,000 connections take turns.
+const BATCH: usize = 16;
+
+/// What a frame of a batch is.
+enum Looked<'f> {
+    Segment(Segment<'f>, Route),
+    Skip(Skip),
+    Foreign,
+}
+
 /// Frames in, events out: what file and live capture share.
 struct Driver<'a> {
     assembler: Assembler,
     sink: &'a mut dyn Sink,
     stats: PcapStats,
+    share: Share,
     /// The latest instant of a packet.
     latest: Timestamp,
     next_tick: Timestamp,
@@ -67,23 +103,58 @@ struct Driver<'a> {
 impl<'a> Driver<'a> {
     fn new(limits: Limits, sink: &'a mut dyn Sink, stats: PcapStats) -> Self {
         let zero = Timestamp::default();
-        Self { assembler: Assembler::new(limits), sink, stats, latest: zero, next_tick: zero }
+        Self { assembler: Assembler::new(limits), sink, stats, share: Share::ALL, latest: zero, next_tick: zero }
+    }
+
+    fn frame(&mut self, at: Timestamp, link: Option<LinkType>, bytes: &[u8], original: u32) {
+        let looked = self.look(&Frame { at, link, bytes, original });
+        self.take(at, &looked);
+    }
+
+    /// At most [`BATCH`] frames, in order.
+    fn frames(&mut self, frames: &[Frame<'_>]) {
+        let mut looked: [Looked<'_>; BATCH] = std::array::from_fn(|n| frames.get(n).map_or(Looked::Foreign, |frame| self.look(frame)));
+        for one in &mut looked {
+            if let Looked::Segment(_, route) = one
+                && let Some(conn) = self.assembler.locate(route)
+            {
+                self.sink.soon(conn);
+            }
+        }
+        for (frame, looked) in frames.iter().zip(&looked) {
+            self.take(frame.at, looked);
+        }
     }
 
     #[inline]
-    fn frame(&mut self, at: Timestamp, link: Option<LinkType>, frame: &[u8], original: u32) {
+    fn look<'f>(&self, frame: &Frame<'f>) -> Looked<'f> {
+        let parsed = frame.link.ok_or(Skip::UnsupportedLink).and_then(|link| parse(link, frame.bytes, frame.original));
+        let Share { number, of } = self.share;
+        match parsed {
+            Ok(segment) => {
+                let route = self.assembler.route(&segment);
+                if of > 1 && route.share(of) != number { Looked::Foreign } else { Looked::Segment(segment, route) }
+            }
+            Err(reason) if number == 0 => Looked::Skip(reason),
+            Err(_) => Looked::Foreign,
+        }
+    }
+
+    #[inline]
+    fn take(&mut self, at: Timestamp, looked: &Looked<'_>) {
         if at > self.latest {
             self.latest = at;
             if at >= self.next_tick {
                 self.tick(at);
             }
         }
-        match link.ok_or(Skip::UnsupportedLink).and_then(|link| parse(link, frame, original)) {
-            Ok(segment) => {
+        match looked {
+            Looked::Segment(segment, route) => {
                 let sink = &mut *self.sink;
-                self.assembler.push(at, &segment, &mut |event| sink.event(event));
+                self.assembler.push_routed(at, segment, route, &mut |event| sink.event(event));
             }
-            Err(reason) => self.assembler.skip(reason),
+            Looked::Skip(reason) => self.assembler.skip(*reason),
+            Looked::Foreign => self.assembler.pass(),
         }
     }
 

@@ -12,7 +12,7 @@ fuzz_target!(|data: &[u8]| {
     let mut reader = Chat.reader();
     for line in data.split(|b| *b == b'\n') {
         let (name, data) = line.split_at(line.iter().position(|b| *b == b'{').unwrap_or(0));
-        let frame = Frame { name: name.trim_ascii(), data };
+        let frame = Frame { name: name.trim_ascii(), data, error: false };
         let (mut with, mut without) = (Vec::new(), Vec::new());
         assert_eq!(reader.frame(frame, &mut with), Chat.reader().frame(frame, &mut without));
         assert_eq!(lasting(with), lasting(without));

@@ -246,7 +246,7 @@ mod tests {
         let mut log = String::new();
         for frame in frames {
             let mut out = Vec::new();
-            let kind = reader.frame(Frame { name: b"", data: frame.as_bytes() }, &mut out);
+            let kind = reader.frame(Frame { name: b"", data: frame.as_bytes(), error: false }, &mut out);
             log.push_str(&format!("{kind:?} {out:?}\n"));
         }
         want.assert_eq(&log);

@@ -468,7 +468,7 @@ mod tests {
         for frame in frames {
             let (name, data) = frame.split_once('|').unwrap_or(("", frame));
             let mut out = Vec::new();
-            let kind = reader.frame(Frame { name: name.as_bytes(), data: data.as_bytes() }, &mut out);
+            let kind = reader.frame(Frame { name: name.as_bytes(), data: data.as_bytes(), error: false }, &mut out);
             log.push_str(&format!("{kind:?} {out:?}\n"));
         }
         want.assert_eq(&log);
@@ -519,7 +519,7 @@ mod tests {
         let chunk = |text: &str, more: &str| format!(r#"{{"choices":[{{"index":0,"delta":{{"content":"{text}"}}}}]{more}}}"#);
         let mut read = |data: String| {
             out.clear();
-            let kind = reader.frame(Frame { name: b"", data: data.as_bytes() }, &mut out);
+            let kind = reader.frame(Frame { name: b"", data: data.as_bytes(), error: false }, &mut out);
             (kind, out.len())
         };
         assert_eq!(read(chunk("a", "")), (FrameKind::Event, 1));

@@ -6,10 +6,7 @@
 //! After a hole the framer skips to the next blank line, unless what follows begins with a field's name.
 
 use crate::anomaly::Anomaly;
-use crate::framing::{Frame, Unit};
-
-/// Longest event, in bytes.
-pub const MAX_EVENT: usize = 1 << 20;
+use crate::framing::{Frame, MAX_EVENT, Unit, clear};
 
 /// Cuts a body into events.
 #[derive(Debug, Default)]
@@ -101,7 +98,7 @@ impl Framer {
                     && !self.after_cr
                 {
                     bytes = &bytes[1..];
-                    out(Unit::Event(Frame { name: &self.name, data: value }));
+                    out(Unit::Event(Frame { name: &self.name, data: value, error: false }));
                     self.forget();
                     continue;
                 }
@@ -206,7 +203,7 @@ impl Framer {
 
     fn dispatch(&mut self, out: &mut impl FnMut(Unit<'_>)) {
         if self.has_data && !self.data.is_empty() {
-            out(Unit::Event(Frame { name: &self.name, data: &self.data }));
+            out(Unit::Event(Frame { name: &self.name, data: &self.data, error: false }));
         } else if self.commented || self.has_data || !self.name.is_empty() {
             out(Unit::KeepAlive);
         }
@@ -216,10 +213,7 @@ impl Framer {
     /// Forgets the unfinished event; keeps its buffers, unless a large event made them large.
     fn forget(&mut self) {
         for buffer in [&mut self.line, &mut self.data] {
-            buffer.clear();
-            if buffer.capacity() > 16 << 10 {
-                *buffer = Vec::new();
-            }
+            clear(buffer);
         }
         self.name.clear();
         (self.has_data, self.raw, self.commented) = (false, false, false);
@@ -229,17 +223,8 @@ impl Framer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::framing::testing::show;
     use expect_test::{Expect, expect};
-
-    fn show(unit: Unit<'_>, out: &mut String) {
-        match unit {
-            Unit::Event(f) => {
-                out.push_str(&format!("[{}] {}\n", String::from_utf8_lossy(f.name), String::from_utf8_lossy(f.data).replace('\n', "⏎")))
-            }
-            Unit::KeepAlive => out.push_str("keep-alive\n"),
-            Unit::Odd(a) => out.push_str(&format!("odd {}\n", a.as_str())),
-        }
-    }
 
     fn run(body: &[u8], size: usize) -> String {
         let (mut framer, mut out) = (Framer::default(), String::new());

@@ -16,6 +16,7 @@ const MAX_RATIO: u64 = 200;
 /// Undoes a content coding.
 #[derive(Debug)]
 pub struct Decoder {
+    coding: Coding,
     inner: Inner,
     input: u64,
     output: u64,
@@ -45,7 +46,23 @@ impl Decoder {
             Coding::Deflate => Inner::Deflate { first: None },
             Coding::Unsupported(_) => return None,
         };
-        Some(Self { inner, input: 0, output: 0, buffer: Box::new([0; 8192]) })
+        Some(Self { coding, inner, input: 0, output: 0, buffer: Box::new([0; 8192]) })
+    }
+
+    /// What comes next is another body of the same coding.
+    pub fn restart(&mut self) {
+        match &mut self.inner {
+            Inner::Gzip { header, inflate, trailer } => {
+                (*header, *trailer) = (Header::default(), 0);
+                inflate.reset(false);
+            }
+            Inner::Deflate { .. } | Inner::Inflate(_) | Inner::Broken => {
+                if let Some(fresh) = Self::new(self.coding) {
+                    self.inner = fresh.inner;
+                }
+            }
+        }
+        (self.input, self.output) = (0, 0);
     }
 
     /// Bytes are missing: nothing after them can be inflated.

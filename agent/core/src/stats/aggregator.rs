@@ -55,7 +55,7 @@ impl Aggregator {
             Err(_) => {}
         }
         // Events that share one instant are one arrival: a gap of zero is no gap here (formulas.md §3.2).
-        timing.gaps.iter().filter(|g| **g > 0).for_each(|g| series.inter_chunk.record(*g as f64 / 1e9));
+        timing.gaps.iter().filter(|g| *g > 0).for_each(|g| series.inter_chunk.record(g as f64 / 1e9));
         if let Ok(t) = timing.tpot {
             series.tpot.record(t);
         }

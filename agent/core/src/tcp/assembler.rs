@@ -1,7 +1,14 @@
 //! Segments of many connections in, ordered stream events out.
 //!
-//! Connections live in a slab; a [`ConnId`] is the slot in its lower 32 bits and the slot's generation in the upper ones, so a later
-//! stage may index by slot (`conn.0 as u32`). A slot is used again only after its `Close` was handed on, and then with another id.
+//! Connections live in a slab; a [`ConnId`] is the number of the frame that began the connection, so ids are unique, rise with time,
+//! and are the same whether one assembler reads a capture or several share it ([`Route::share`], [`Assembler::pass`]). Where several
+//! connections end at once, they do so in order of their ids.
+//!
+//! # Speed
+//! The next bytes of a connection that is well take a handful of compares: [`Assembler::push`] looks the connection up and hands the
+//! payload on where it lies. With many connections at once that path waits for memory, so a tap that has several packets at hand
+//! looks all of them up first ([`Assembler::locate`]): the look-ups overlap, the connections are in the cache when their turn comes.
+//! A connection is two cache lines for the same reason.
 //!
 //! Everything is bounded ([`Limits`]): when there are too many connections, those that have ended or never carried data go first, then
 //! those that did not move for longest (a clock hand, as in page replacement). Ended connections stay for [`Limits::linger`], so that
@@ -13,7 +20,7 @@ use crate::stream::{ConnId, End, StreamEvent, Timestamp, Verdict};
 
 use super::conn::{Conn, Env};
 use super::counters::Counters;
-use super::key::Key;
+use super::key::{Key, Route};
 use super::packet::{ACK, FIN, RST, SYN, Segment, Skip};
 use super::reorder::{Pending, ahead};
 use super::table::Table;
@@ -21,7 +28,7 @@ use super::table::Table;
 /// The bounds of an [`Assembler`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Connections remembered at a time, ended ones included. Each costs about 150 bytes.
+    /// Connections remembered at a time, ended ones included. Each costs about 140 bytes.
     pub connections: usize,
     /// Bytes that may wait behind a hole in one direction of a connection, overhead included.
     pub buffered_per_direction: usize,
@@ -70,6 +77,8 @@ pub struct Assembler {
     buffered: usize,
     hand: usize,
     next_sweep: Timestamp,
+    /// Frames so far, whatever they held and whoever took them.
+    frames: u64,
 }
 
 impl Assembler {
@@ -85,6 +94,7 @@ impl Assembler {
             buffered: 0,
             hand: 0,
             next_sweep: Timestamp::default(),
+            frames: 0,
         }
     }
 
@@ -95,6 +105,7 @@ impl Assembler {
 
     /// Counts a frame that is not a segment.
     pub fn skip(&mut self, reason: Skip) {
+        self.frames += 1;
         self.counters.skip(reason);
     }
 
@@ -108,19 +119,63 @@ impl Assembler {
         self.conns.len() - self.free.len()
     }
 
+    /// A frame that another assembler of the same capture takes, or counts.
+    #[inline]
+    pub const fn pass(&mut self) {
+        self.frames += 1;
+    }
+
+    /// Frames so far: the number of the latest one, counted from 1.
+    pub const fn frames(&self) -> u64 {
+        self.frames
+    }
+
+    /// Where a segment belongs.
+    #[inline]
+    pub fn route(&self, segment: &Segment<'_>) -> Route {
+        let (key, high) = Key::of(segment);
+        Route { key, hash: key.hash(self.limits.hash_seed), high, slot: None }
+    }
+
+    /// Looks a connection up before its segment's turn, and says which one it is.
+    #[inline]
+    pub fn locate(&self, route: &mut Route) -> Option<ConnId> {
+        let slot = self.find(route)?;
+        route.slot = Some(slot);
+        let conn = &self.conns[slot as usize];
+        // both lines of the connection are asked for
+        (conn.used & !conn.closed).then_some(conn.id)
+    }
+
+    #[inline]
+    fn find(&self, route: &Route) -> Option<u32> {
+        let conns = &self.conns;
+        self.table.find(route.hash, |slot| conns[slot as usize].key == route.key)
+    }
+
     /// One segment, seen at `at`.
     #[inline]
     pub fn push<F>(&mut self, at: Timestamp, segment: &Segment<'_>, out: &mut F)
     where
         F: FnMut(StreamEvent<'_>) -> Verdict,
     {
+        let route = self.route(segment);
+        self.push_routed(at, segment, &route, out);
+    }
+
+    /// One segment, seen at `at`, of which is known where it belongs.
+    #[inline]
+    pub fn push_routed<F>(&mut self, at: Timestamp, segment: &Segment<'_>, route: &Route, out: &mut F)
+    where
+        F: FnMut(StreamEvent<'_>) -> Verdict,
+    {
+        self.frames += 1;
         self.counters.packets += 1;
         self.counters.payload_bytes += segment.payload.len() as u64;
-        let (key, source_is_high) = Key::of(segment);
-        let hash = key.hash(self.limits.hash_seed);
-        let conns = &self.conns;
-        let Some(slot) = self.table.find(hash, |slot| conns[slot as usize].key == key) else {
-            return self.first(at, segment, (key, hash, source_is_high), out);
+        let source_is_high = route.high;
+        let located = route.slot.filter(|slot| self.conns.get(*slot as usize).is_some_and(|conn| conn.used && conn.key == route.key));
+        let Some(slot) = located.or_else(|| self.find(route)) else {
+            return self.first(at, segment, route, out);
         };
         let conn = &mut self.conns[slot as usize];
         if segment.flags & (SYN | FIN | RST) != 0 || conn.closed || conn.listed {
@@ -142,21 +197,15 @@ impl Assembler {
         if !carries {
             return;
         }
-        let mut env = Env {
-            id: id(slot, conn.generation),
-            limits: &self.limits,
-            counters: &mut self.counters,
-            buffered: &mut self.buffered,
-            out,
-            muted: false,
-        };
+        let mut env =
+            Env { id: conn.id, limits: &self.limits, counters: &mut self.counters, buffered: &mut self.buffered, out, muted: false };
         conn.deliver(dir, at, segment.payload, 0, &mut env);
         conn.obey(&mut env);
     }
 
     /// A segment that belongs to no connection we know.
     #[cold]
-    fn first<F>(&mut self, at: Timestamp, segment: &Segment<'_>, (key, hash, high): (Key, u64, bool), out: &mut F)
+    fn first<F>(&mut self, at: Timestamp, segment: &Segment<'_>, &Route { key, hash, high, .. }: &Route, out: &mut F)
     where
         F: FnMut(StreamEvent<'_>) -> Verdict,
     {
@@ -177,6 +226,7 @@ impl Assembler {
     /// Makes a slot that has its key a new connection, as its first segment says.
     fn start(&mut self, slot: u32, segment: &Segment<'_>, source_is_high: bool) {
         let conn = &mut self.conns[slot as usize];
+        conn.id = ConnId(self.frames);
         let syn = segment.flags & SYN != 0;
         // who answers a SYN did not send the first one
         conn.local_is_high = source_is_high ^ (syn && segment.flags & ACK != 0);
@@ -201,14 +251,8 @@ impl Assembler {
         let conn = &mut self.conns[slot as usize];
         (conn.last, conn.touched) = (at, true);
         let dir = conn.direction(source_is_high);
-        let mut env = Env {
-            id: id(slot, conn.generation),
-            limits: &self.limits,
-            counters: &mut self.counters,
-            buffered: &mut self.buffered,
-            out,
-            muted: false,
-        };
+        let mut env =
+            Env { id: conn.id, limits: &self.limits, counters: &mut self.counters, buffered: &mut self.buffered, out, muted: false };
         let syn = u32::from(segment.flags & SYN != 0);
         let seq = segment.seq.wrapping_add(syn);
         let carries = !segment.payload.is_empty() || segment.missing > 0;
@@ -299,8 +343,6 @@ impl Assembler {
             self.counters.reused += u64::from(!conn.closed);
             self.close(slot, at, End::Released, out);
         }
-        let conn = &mut self.conns[slot as usize];
-        conn.generation = conn.generation.wrapping_add(1);
         self.start(slot, segment, source_is_high);
         true
     }
@@ -347,14 +389,8 @@ impl Assembler {
         F: FnMut(StreamEvent<'_>) -> Verdict,
     {
         let conn = &mut self.conns[slot as usize];
-        let mut env = Env {
-            id: id(slot, conn.generation),
-            limits: &self.limits,
-            counters: &mut self.counters,
-            buffered: &mut self.buffered,
-            out,
-            muted: false,
-        };
+        let mut env =
+            Env { id: conn.id, limits: &self.limits, counters: &mut self.counters, buffered: &mut self.buffered, out, muted: false };
         conn.close(at, end, &mut env);
     }
 
@@ -365,7 +401,6 @@ impl Assembler {
         self.table.remove(hash_of(slot), slot, hash_of);
         let conn = &mut self.conns[slot as usize];
         conn.used = false;
-        conn.generation = conn.generation.wrapping_add(1);
         self.free.push(slot);
     }
 
@@ -376,11 +411,12 @@ impl Assembler {
         F: FnMut(StreamEvent<'_>) -> Verdict,
     {
         let mut waiting = std::mem::take(&mut self.waiting);
+        waiting.sort_unstable_by_key(|slot| self.conns[*slot as usize].id);
         waiting.retain(|&slot| {
             let conn = &mut self.conns[slot as usize];
             if conn.waits() {
                 let mut env = Env {
-                    id: id(slot, conn.generation),
+                    id: conn.id,
                     limits: &self.limits,
                     counters: &mut self.counters,
                     buffered: &mut self.buffered,
@@ -397,35 +433,33 @@ impl Assembler {
         let pause = (self.limits.idle.min(self.limits.linger) / 8).max(Duration::from_millis(100));
         if now >= self.next_sweep || now.plus(pause) < self.next_sweep {
             self.next_sweep = now.plus(pause);
-            for slot in 0..self.conns.len() as u32 {
-                let conn = &self.conns[slot as usize];
-                let quiet = now.since(conn.last);
-                if conn.used && quiet >= if conn.closed { self.limits.linger } else { self.limits.idle } {
-                    self.counters.idle += u64::from(!conn.closed);
-                    self.close(slot, now, End::Idle, out);
-                    self.forget(slot);
-                }
-            }
-        }
-    }
-
-    /// The input ended at `at`: closes everything that is open, in order of the slots.
-    pub fn finish<F>(&mut self, at: Timestamp, out: &mut F)
-    where
-        F: FnMut(StreamEvent<'_>) -> Verdict,
-    {
-        for slot in 0..self.conns.len() as u32 {
-            if self.conns[slot as usize].used {
-                self.close(slot, at, End::InputEnded, out);
+            let Limits { linger, idle, .. } = self.limits;
+            for slot in self.slots(|conn| now.since(conn.last) >= if conn.closed { linger } else { idle }) {
+                self.counters.idle += u64::from(!self.conns[slot as usize].closed);
+                self.close(slot, now, End::Idle, out);
                 self.forget(slot);
             }
         }
     }
-}
 
-#[inline]
-const fn id(slot: u32, generation: u32) -> ConnId {
-    ConnId((generation as u64) << 32 | slot as u64)
+    /// The slots of the connections that satisfy `which`, in order of their ids.
+    fn slots(&self, which: impl Fn(&Conn) -> bool) -> Vec<u32> {
+        let all = (0..).zip(&self.conns);
+        let mut found: Vec<u32> = all.filter(|(_, conn)| conn.used && which(conn)).map(|(slot, _)| slot).collect();
+        found.sort_unstable_by_key(|slot| self.conns[*slot as usize].id);
+        found
+    }
+
+    /// The input ended at `at`: closes everything that is open, in order of the ids.
+    pub fn finish<F>(&mut self, at: Timestamp, out: &mut F)
+    where
+        F: FnMut(StreamEvent<'_>) -> Verdict,
+    {
+        for slot in self.slots(|_| true) {
+            self.close(slot, at, End::InputEnded, out);
+            self.forget(slot);
+        }
+    }
 }
 
 #[cfg(test)]

@@ -3,11 +3,12 @@
 
 use super::packet::{Endpoint, Segment};
 
-/// The two ends in canonical order, so that both directions have one key.
+/// The two ends in canonical order, so that both directions have one key. Words, not `u128`s: with their alignment a connection
+/// would not fit into two cache lines.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Key {
-    low: u128,
-    high: u128,
+    low: [u64; 2],
+    high: [u64; 2],
     /// Of the low end in the upper 16 bits.
     ports: u32,
 }
@@ -19,7 +20,8 @@ impl Key {
         let (a, b) = (segment.source, segment.destination);
         let flipped = (a.ip, a.port) > (b.ip, b.port);
         let (low, high) = if flipped { (b, a) } else { (a, b) };
-        (Self { low: low.ip, high: high.ip, ports: u32::from(low.port) << 16 | u32::from(high.port) }, flipped)
+        let words = |ip: u128| [ip as u64, (ip >> 64) as u64];
+        (Self { low: words(low.ip), high: words(high.ip), ports: u32::from(low.port) << 16 | u32::from(high.port) }, flipped)
     }
 
     /// Multiply and fold, as wyhash does. The seed keeps strangers from choosing colliding addresses.
@@ -29,12 +31,32 @@ impl Key {
             let product = u128::from(a) * u128::from(b);
             product as u64 ^ (product >> 64) as u64
         };
-        let low = fold(self.low as u64 ^ seed, (self.low >> 64) as u64 ^ 0xa076_1d64_78bd_642f ^ u64::from(self.ports));
-        let high = fold(self.high as u64 ^ seed.rotate_left(32), (self.high >> 64) as u64 ^ 0xe703_7ed1_a0b4_28db);
+        let low = fold(self.low[0] ^ seed, self.low[1] ^ 0xa076_1d64_78bd_642f ^ u64::from(self.ports));
+        let high = fold(self.high[0] ^ seed.rotate_left(32), self.high[1] ^ 0xe703_7ed1_a0b4_28db);
         fold(low ^ 0x8ebc_6af0_9c88_c6e3, high ^ seed)
     }
 
     pub(super) fn ends(&self) -> [Endpoint; 2] {
-        [Endpoint { ip: self.low, port: (self.ports >> 16) as u16 }, Endpoint { ip: self.high, port: self.ports as u16 }]
+        let ip = |words: [u64; 2]| u128::from(words[1]) << 64 | u128::from(words[0]);
+        [Endpoint { ip: ip(self.low), port: (self.ports >> 16) as u16 }, Endpoint { ip: ip(self.high), port: self.ports as u16 }]
+    }
+}
+
+/// Where a segment belongs, as far as its addresses and ports tell.
+#[derive(Clone, Copy, Debug)]
+pub struct Route {
+    pub(super) key: Key,
+    pub(super) hash: u64,
+    /// The source is the high end.
+    pub(super) high: bool,
+    /// Where the connection was when [`Assembler::locate`](super::Assembler::locate) looked; it may have gone since.
+    pub(super) slot: Option<u32>,
+}
+
+impl Route {
+    /// Which of `shares` owns the connection: the same for both directions, evenly spread.
+    #[inline]
+    pub const fn share(&self, shares: u32) -> u32 {
+        (((self.hash >> 32) * shares as u64) >> 32) as u32
     }
 }

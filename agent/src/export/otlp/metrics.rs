@@ -151,7 +151,7 @@ impl Instruments {
         if let Some(first) = t.first_event.filter(|_| i.stream) {
             self.client_first_chunk.record(first.as_secs_f64(), &attributes);
         }
-        t.gaps.iter().for_each(|gap| self.client_per_chunk.record(*gap as f64 / 1e9, &attributes));
+        t.gaps.iter().for_each(|gap| self.client_per_chunk.record(gap as f64 / 1e9, &attributes));
         let usage = i.usage.unwrap_or_default();
         for (kind, count) in [("input", usage.input), ("output", usage.output)] {
             if let Some(count) = count {
@@ -180,7 +180,7 @@ impl Instruments {
             }
         }
         // Chunks that share an instant are one arrival: a gap of zero is no gap here.
-        t.gaps.iter().filter(|g| **g > 0).for_each(|gap| self.gap.record(*gap as f64 / 1e9, &attributes));
+        t.gaps.iter().filter(|g| *g > 0).for_each(|gap| self.gap.record(gap as f64 / 1e9, &attributes));
         let usage = i.usage.unwrap_or_default();
         for (counter, count) in [(&self.input_tokens, usage.input), (&self.output_tokens, usage.output)] {
             if let Some(count) = count {

@@ -1,33 +1,55 @@
 //! A capture file, or standard input, as a tap.
 //!
-//! The file is read into one reused buffer and its records are parsed where they lie. A buffer, not a memory map: a map needs `unsafe`
-//! and kills the process when the file shrinks, and a pipe cannot be mapped.
+//! A regular file is mapped and its records are parsed where they lie ([`Map`]); what has been added to it since, pipes, and files that
+//! cannot be mapped are read into one reused buffer. Frames are handed on in batches (see [`super::BATCH`]).
 
 use std::fs::File;
-use std::io::{ErrorKind, Read};
+use std::io::{ErrorKind, Read, Seek as _, SeekFrom};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tokengauge_core::stream::TapKind;
+use tokengauge_core::stream::{TapKind, Timestamp};
 use tokengauge_core::tcp::Limits;
 
 use crate::tap::{Sink, StopFlag, Tap, TapError};
 
 use super::format::{Bad, Format, Step};
-use super::{Driver, PcapStats};
+use super::map::Map;
+use super::{BATCH, Driver, Frame, PcapStats, Share};
 
 /// Large enough that system calls do not matter, small enough to stay in a core's cache: 1 MiB costs a fifth more CPU time.
 const BUFFER: usize = 1 << 18;
 
+/// After so many bytes of a mapped file the world is looked at: was it stopped, is the file still there?
+const STRETCH: usize = 1 << 20;
+
 /// Reads one capture file.
 pub struct FileTap {
     path: String,
-    input: Box<dyn Read + Send>,
+    input: Input,
     size: Option<u64>,
     limits: Limits,
+    share: Share,
     stats: PcapStats,
     consumed: Arc<AtomicU64>,
+}
+
+enum Input {
+    Stream(Box<dyn Read + Send>),
+    File(File),
+}
+
+/// How far the reading is.
+#[derive(Default)]
+struct Place {
+    format: Format,
+    /// Where the next byte lies in the file.
+    offset: u64,
+    /// Bytes from there on that nobody wants.
+    skip: usize,
+    /// The bytes at hand are too few: so many are needed at least.
+    needed: usize,
 }
 
 impl FileTap {
@@ -44,13 +66,24 @@ impl FileTap {
         let file = File::open(path).map_err(io)?;
         let metadata = file.metadata().map_err(io)?;
         let size = metadata.is_file().then_some(metadata.len());
-        Ok(Self { size, ..Self::from_reader(&name, Box::new(file), limits) })
+        Ok(Self { size, ..Self::new(&name, Input::File(file), limits) })
     }
 
     /// Reads a capture from anywhere; `name` stands for it in messages.
     pub fn from_reader(name: &str, input: Box<dyn Read + Send>, limits: Limits) -> Self {
+        Self::new(name, Input::Stream(input), limits)
+    }
+
+    fn new(name: &str, input: Input, limits: Limits) -> Self {
         let (stats, consumed) = (PcapStats::default(), Arc::default());
-        Self { path: name.into(), input, size: None, limits, stats, consumed }
+        Self { path: name.into(), input, size: None, limits, share: Share::ALL, stats, consumed }
+    }
+
+    /// Takes only a part of the connections; other taps that read the same file take the others. What is no segment is counted by
+    /// the first of them.
+    #[must_use]
+    pub fn sharing(self, share: Share) -> Self {
+        Self { share, ..self }
     }
 
     /// The size of the file in bytes, where it has one: what [`FileTap::progress`] will reach.
@@ -76,6 +109,7 @@ impl Tap for FileTap {
 
     fn run(mut self: Box<Self>, sink: &mut dyn Sink, stop: &StopFlag) -> Result<(), TapError> {
         let mut driver = Driver::new(self.limits, sink, self.stats.clone());
+        driver.share = self.share;
         let result = self.read(&mut driver, stop);
         driver.finish();
         result
@@ -84,58 +118,112 @@ impl Tap for FileTap {
 
 impl FileTap {
     fn read(&mut self, driver: &mut Driver<'_>, stop: &StopFlag) -> Result<(), TapError> {
-        let mut format = Format::default();
+        let mut place = Place::default();
+        let io = |path: &str, source| TapError::Io { path: path.into(), source };
+        match &mut self.input {
+            Input::Stream(input) => {
+                let mut input = std::mem::replace(input, Box::new(std::io::empty()));
+                self.read_stream(&mut input, &mut place, driver, stop)
+            }
+            Input::File(file) => {
+                let mut file = file.try_clone().map_err(|source| io(&self.path, source))?;
+                if let Some(map) = self.size.and_then(|size| Map::of(&file, size)) {
+                    self.read_map(map, &file, &mut place, driver, stop)?;
+                    file.seek(SeekFrom::Start(place.offset)).map_err(|source| io(&self.path, source))?;
+                }
+                self.read_stream(&mut file, &mut place, driver, stop)
+            }
+        }
+    }
+
+    /// Reads a mapped file as far as its records are whole.
+    fn read_map(&self, mut map: Map, file: &File, place: &mut Place, driver: &mut Driver<'_>, stop: &StopFlag) -> Result<(), TapError> {
+        while !stop.is_set() && place.needed == 0 {
+            if !map.still_whole(file) {
+                return Err(self.bad(place.offset, Bad("the file was cut while it was read".into())));
+            }
+            let bytes = map.bytes();
+            let Some(rest) = usize::try_from(place.offset).ok().and_then(|offset| bytes.get(offset..)).filter(|rest| !rest.is_empty())
+            else {
+                break;
+            };
+            let used = self.records(rest, STRETCH, place, driver)?;
+            if used == 0 {
+                break;
+            }
+            map.release(usize::try_from(place.offset).unwrap_or(usize::MAX));
+        }
+        place.needed = 0;
+        Ok(())
+    }
+
+    /// Reads what comes until the end of the input.
+    fn read_stream(&self, input: &mut dyn Read, place: &mut Place, driver: &mut Driver<'_>, stop: &StopFlag) -> Result<(), TapError> {
         let mut buffer = vec![0; BUFFER];
-        // buffer[begin..end] was read and not consumed; `offset` is where `begin` lies in the file
-        let (mut begin, mut end, mut offset) = (0, 0, 0u64);
-        let mut skip = 0;
+        // buffer[begin..end] was read and not consumed; `place` is where `begin` lies in the file
+        let (mut begin, mut end) = (0, 0);
         while !stop.is_set() {
             buffer.copy_within(begin..end, 0);
             (begin, end) = (0, end - begin);
-            let read = match self.input.read(&mut buffer[end..]) {
+            let read = match input.read(&mut buffer[end..]) {
                 Ok(read) => read,
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(source) => return Err(TapError::Io { path: self.path.clone(), source }),
             };
             end += read;
-            let mut needed = 1;
-            while begin < end {
-                if skip > 0 {
-                    let now = skip.min(end - begin);
-                    (skip, begin, offset) = (skip - now, begin + now, offset + now as u64);
+            begin += self.records(&buffer[begin..end], usize::MAX, place, driver)?;
+            if read == 0 {
+                let (left, needed) = (end - begin, place.needed);
+                let what = match (place.offset, left, place.skip) {
+                    (0, 0, _) => "the file is empty".into(),
+                    (_, 0, 0) => return Ok(()),
+                    (_, 0, skip) => format!("the file is cut short: {skip} more bytes belong to its last block"),
+                    _ => format!("the file is cut short: {left} bytes are left of a record of at least {needed}"),
+                };
+                return Err(self.bad(place.offset, Bad(what)));
+            }
+            if place.needed > buffer.len() {
+                buffer.resize(place.needed, 0);
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands on the records that `bytes` begin with, up to `most` bytes or a little more. Returns how many bytes were used.
+    fn records(&self, bytes: &[u8], most: usize, place: &mut Place, driver: &mut Driver<'_>) -> Result<usize, TapError> {
+        let none = Frame { at: Timestamp::default(), link: None, bytes: &[], original: 0 };
+        let (mut used, mut bad) = (0, None);
+        place.needed = 0;
+        while used < bytes.len() && used < most && bad.is_none() && place.needed == 0 {
+            let (mut batch, mut n) = ([none; BATCH], 0);
+            while n < BATCH && used < bytes.len() {
+                let rest = &bytes[used..];
+                if place.skip > 0 {
+                    let now = place.skip.min(rest.len());
+                    (place.skip, used) = (place.skip - now, used + now);
                     continue;
                 }
-                let bytes = &buffer[begin..end];
-                match format.step(bytes).map_err(|bad| self.bad(offset, bad))? {
-                    Step::Frame { used, frame, at, link, original } => {
-                        driver.frame(at, link, &bytes[frame], original);
-                        begin += used;
-                        offset += used as u64;
+                match place.format.step(rest) {
+                    Ok(Step::Frame { used: length, frame, at, link, original }) => {
+                        batch[n] = Frame { at, link, bytes: &rest[frame], original };
+                        (n, used) = (n + 1, used + length);
                     }
-                    Step::Skip(bytes) => skip = bytes,
-                    Step::Need(bytes) => {
-                        needed = bytes;
+                    Ok(Step::Skip(bytes)) => place.skip = bytes,
+                    Ok(Step::Need(bytes)) => {
+                        place.needed = bytes;
+                        break;
+                    }
+                    Err(what) => {
+                        bad = Some(what);
                         break;
                     }
                 }
             }
-            self.consumed.store(offset, Ordering::Relaxed);
-            if read == 0 {
-                let left = end - begin;
-                return match (offset, left, skip) {
-                    (0, 0, _) => Err(self.bad(0, Bad("the file is empty".into()))),
-                    (_, 0, 0) => Ok(()),
-                    (_, 0, _) => Err(self.bad(offset, Bad(format!("the file is cut short: {skip} more bytes belong to its last block")))),
-                    _ => {
-                        Err(self.bad(offset, Bad(format!("the file is cut short: {left} bytes are left of a record of at least {needed}"))))
-                    }
-                };
-            }
-            if needed > buffer.len() {
-                buffer.resize(needed, 0);
-            }
+            driver.frames(&batch[..n]);
         }
-        Ok(())
+        place.offset += used as u64;
+        self.consumed.store(place.offset, Ordering::Relaxed);
+        bad.map_or(Ok(used), |what| Err(self.bad(place.offset, what)))
     }
 
     fn bad(&self, offset: u64, Bad(what): Bad) -> TapError {
