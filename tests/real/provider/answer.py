@@ -20,7 +20,7 @@ REASONING = 3  # of the outputs, where an API shows reasoning
 
 WORDS = "the harbour keeps its lamps lit until last boat comes home while old clocks argue about noon and rain".split()
 TOOL_NAME, TOOL_ARGUMENTS = "look_up_tide", ['{"har', 'bour": "', "Nor", "th", '", "hour', '": 1', "7}"]
-CASES = ("stream", "plain", "tool", "error", "cancel", "fault", "gzip", "embed")
+CASES = ("warm", "stream", "plain", "tool", "error", "cancel", "fault", "gzip", "embed")
 
 
 @dataclass
@@ -55,7 +55,7 @@ class Asked:
 
     def outputs(self) -> list[str]:
         """The words of a streamed text, one per output event."""
-        count = CANCEL_OUTPUTS if self.case == "cancel" else OUTPUTS
+        count = {"cancel": CANCEL_OUTPUTS, "warm": REASONING + 2}.get(self.case, OUTPUTS)
         return [f"{WORDS[n % len(WORDS)]} " for n in range(count)]
 
     def identity(self, prefix: str) -> str:

@@ -24,7 +24,7 @@ from .answer import Answer, Asked
 _EPOCH_NS = time.time_ns() - time.monotonic_ns()
 Wire = Callable[[Asked], Answer]
 ROUTES: list[tuple[str, Wire]] = [
-    (r"/v1beta/models/(?P<model>[^/:]+):(streamGenerateContent|generateContent)", gemini_wire.generate),
+    (r"/v1(beta)?/models/(?P<model>[^/:]+):(streamGenerateContent|generateContent)", gemini_wire.generate),
     (r"/model/(?P<model>[^/]+)/converse(-stream)?", bedrock_wire.converse),
     (r"/model/(?P<model>[^/]+)/invoke(-with-response-stream)?", bedrock_wire.invoke),
     (r"/openai/deployments/(?P<model>[^/]+)/chat/completions", openai_wire.chat),

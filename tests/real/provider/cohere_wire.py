@@ -98,5 +98,6 @@ def embed(asked: Asked) -> Answer:
         "id": asked.identity("ce-"), "embeddings": {"float": [[1.0, 0.0, 1.0]]}, "texts": ["x"], "meta": meta,
         "response_type": "embeddings_by_type",
     }  # fmt: skip
-    truth = {"input_tokens": asked.input_tokens, "output_tokens": None, "finish": [], "model_in_response": False}
+    truth = {"id": body["id"], "input_tokens": asked.input_tokens, "output_tokens": None, "finish": []}
+    truth |= {"model_in_response": False}
     return whole("cohere.embed", body, asked, **truth)

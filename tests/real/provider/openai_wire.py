@@ -62,9 +62,10 @@ def chat(asked: Asked) -> Answer:
         script.head(shared | {"object": "", "choices": [], "prompt_filter_results": [filtered]})
     script.head(chunk({"role": "assistant", "content": ""}))
     if asked.case == "tool":
-        opening = {"index": 0, "id": "call_rig9b", "type": "function", "function": {"name": TOOL_NAME, "arguments": ""}}
+        function = {"name": TOOL_NAME, "arguments": "".join(TOOL_ARGUMENTS) if mistral else ""}
+        opening = {"index": 0, "id": "call_rig9b", "type": "function", "function": function}
         script.output("tool", chunk({"tool_calls": [opening]}))
-        for part in TOOL_ARGUMENTS:
+        for part in [] if mistral else TOOL_ARGUMENTS:  # Mistral sends the call whole
             script.output("tool", chunk({"tool_calls": [{"index": 0, "function": {"arguments": part}}]}))
     else:
         for word in asked.outputs():
