@@ -30,15 +30,16 @@ import sdk_score  # noqa: E402 (the path above comes first)
 from rig import CACHE, Agent, Children, Score, first_json_line, free_port, make_certificate, read_jsonl  # noqa: E402
 from rig import skip_without_bpf, wait_for_port  # noqa: E402
 
-HOSTS = (*sdk_score.PROVIDERS, "ollama.rig.test")
+HOSTS = (*sdk_score.PROVIDERS, "ollama.rig.test", sdk_score.PROXY_HOST)
 SECRETS = ("sk-planted-tokengauge-secret-5c1e", "planted-prompt-phrase", "harbour", "look_up_tide")
 AT_ONCE = 3  # clients; they mostly wait
 PYTHON_SDKS = ("openai", "anthropic", "google", "aws", "cohere", "mistral", "ollama")
 NODE_SDKS = ("openai", "anthropic", "google", "ollama", "cohere", "mistral")
+Job = tuple[str, str, list[str]]
 MARKS = ("<!-- sdks -->", "<!-- /sdks -->")
 
 
-def jobs() -> Iterator[tuple[str, str, list[str]]]:
+def jobs() -> Iterator[Job]:
     """Every client: name, front, command without where to connect."""
     python, scripts = str(CACHE / "venv" / "bin" / "python"), HERE / "sdks"
     for sdk in PYTHON_SDKS:
@@ -52,6 +53,9 @@ def jobs() -> Iterator[tuple[str, str, list[str]]]:
     for number, sdk in enumerate(NODE_SDKS):
         front = ("nginx", "haproxy", "direct")[number % 3]
         yield f"{sdk} node", front, ["node", str(scripts / "node_sdk.mjs"), sdk]
+    for flags in ([], ["--asyncio"]):
+        command = [python, str(scripts / "python_sdk.py"), "litellm", *flags]
+        yield f"litellm {'asyncio' if flags else 'sync'} h1", "litellm", command
     for front in ("nginx", "haproxy", "direct"):
         for flags in ([], ["--h2"]):
             yield f"curl {' '.join(flags)} {front}", front, [python, str(scripts / "curl_calls.py"), *flags]
@@ -88,8 +92,25 @@ def start_provider(children: Children, folder: Path) -> dict[str, int]:
     return ports
 
 
-def run_clients(ports: dict[str, int], folder: Path, wanted: str, score: Score) -> None:
-    """All clients whose name matches, a few at a time."""
+def start_litellm(children: Children, folder: Path, upstream: int) -> tuple[int, subprocess.Popen[bytes]]:
+    """A LiteLLM proxy that asks OpenAI and Anthropic behind nginx. It takes half a minute to listen."""
+    models = {
+        f"openai-litellm.{mode}.h1.litellm.{wire}-{case}": provider
+        for mode in ("sync", "asyncio")
+        for wire, provider in (("chat", "openai"), ("claude", "anthropic"))
+        for case in ("warm", "stream", "plain", "tool", "error", "cancel")
+    }
+    (folder / "models.json").write_text(json.dumps(models))
+    port = free_port()
+    command = [CACHE / "venv-litellm" / "bin" / "python", HERE / "fronts" / "litellm.py", folder / "models.json"]
+    command += ["--port", str(port), "--cert", folder / "cert.pem", "--key", folder / "key.pem", "--upstream", str(upstream)]
+    with (folder / "litellm.log").open("wb") as log:
+        child = children.start(command, stdout=log, stderr=log, env=client_environment(folder))
+    return port, child
+
+
+def client_environment(folder: Path) -> dict[str, str]:
+    """What makes every SDK trust the certificate and use no proxy."""
     cert = str(folder / "cert.pem")
     environment = os.environ | {
         "SSL_CERT_FILE": cert, "REQUESTS_CA_BUNDLE": cert, "AWS_CA_BUNDLE": cert, "NODE_EXTRA_CA_CERTS": cert,
@@ -97,8 +118,14 @@ def run_clients(ports: dict[str, int], folder: Path, wanted: str, score: Score) 
     }  # fmt: skip
     for name in ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
         environment.pop(name, None)
+    return environment
 
-    def run(job: tuple[str, str, list[str]]) -> tuple[str, float, int | None, str]:
+
+def run_clients(ports: dict[str, int], folder: Path, chosen: list[Job], score: Score) -> None:
+    """These clients, a few at a time."""
+    environment = client_environment(folder)
+
+    def run(job: Job) -> tuple[str, float, int | None, str]:
         name, front, command = job
         where = ["--port", str(ports[front]), "--front", front, "--out", str(folder / "views.jsonl")]
         start = time.monotonic()
@@ -109,7 +136,7 @@ def run_clients(ports: dict[str, int], folder: Path, wanted: str, score: Score) 
         return name, time.monotonic() - start, done.returncode, done.stderr
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        for name, seconds, code, said in pool.map(run, [job for job in jobs() if re.search(wanted, job[0])]):
+        for name, seconds, code, said in pool.map(run, chosen):
             if not score.check(code == 0, f"client {name} ran ({seconds:.1f} s)"):
                 print(said[-3000:])
 
@@ -154,7 +181,14 @@ def main() -> None:
         if agent is not None:
             # Node carries its OpenSSL inside: the executable is found, as any new file, within a second of its first start.
             subprocess.run(["node", "-e", "setTimeout(() => {}, 2500)"], check=False)
-        run_clients(ports, folder, args.clients, score)
+        chosen = [job for job in jobs() if re.search(args.clients, job[0])]
+        proxied = [job for job in chosen if job[1] == "litellm"]
+        if proxied:
+            ports["litellm"], proxy = start_litellm(children, folder, ports["nginx"])
+        run_clients(ports, folder, [job for job in chosen if job not in proxied], score)
+        if proxied:
+            wait_for_port(ports["litellm"], proxy, 120)
+            run_clients(ports, folder, proxied, score)
         time.sleep(0.5)
         records = None if agent is None else agent.stop()
         rows = sdk_score.compare(read_jsonl(folder / "views.jsonl"), read_jsonl(folder / "truth.jsonl"), records)

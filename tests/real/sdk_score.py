@@ -29,6 +29,9 @@ PROVIDERS = {
     "api.cohere.com": "cohere", "api.mistral.ai": "mistral_ai",
 }  # fmt: skip
 
+# A proxy that speaks OpenAI's chat to its clients, whatever it asks itself.
+PROXY_HOST, PROXY_API = "litellm.rig.test", "openai.chat_completions"
+
 
 @dataclass
 class Row:
@@ -85,6 +88,8 @@ def check_view(call: Call, row: Row) -> None:
     if truth["case"] == "cancel":
         return
     row.same("view", (view["input_tokens"], view["output_tokens"]), tokens(truth), f"{what} tokens")
+    if view["front"] == "litellm":
+        return  # events, finish reasons and ids are the proxy's own
     if truth["streaming"]:
         row.same("view", len(view["outputs_ns"]), len(call.outputs), f"{what} outputs")
     if view["finish"] or truth["finish"]:
@@ -135,6 +140,29 @@ def check_record(call: Call, record: Record, row: Row) -> None:
         check_stream(call, record, start, what, row)
     elif not truth["streaming"]:
         row.check("ttft", record["timing_s"]["ttft"] is None, f"{what}: a TTFT without a stream")
+
+
+def check_translated(call: Call, record: Record, row: Row) -> None:
+    """The hop between an SDK and a proxy that re-writes every event: what it must keep, and the same order of instants."""
+    view, truth, timing = call.view, call.truth, record["timing_s"]
+    what = f"{view['model']} at the {record['vantage']}, before the proxy"
+    row.same("api", record["api"], PROXY_API, what)
+    row.same("model", record["request"]["model"], truth["model"], what)
+    row.same("status", record["response"]["status"], truth["status"], what)
+    outcome = {"error": "failed", "cancel": "cancelled"}.get(truth["case"], "completed")
+    row.same("outcome", record["outcome"], outcome, f"{what} ({record['error']})")
+    start = int(record["start_unix_nano"])
+    row.check("start", view["begin_ns"] - CLOCK_NS <= start <= truth["received_ns"] + CLOCK_NS, what)
+    if truth["case"] in ("error", "cancel"):
+        return
+    row.same("tokens", (record["usage"]["input_tokens"], record["usage"]["output_tokens"]), tokens(truth), what)
+    if view["id"]:
+        row.same("id", record["response"]["id"], view["id"], what)
+    if view["finish"]:
+        row.same("finish", record["response"]["finish_reasons"], [view["finish"]], what)
+    if truth["streaming"]:
+        row.check("ttft", call.between(timing["ttft"], start, 0), f"{what}: {timing['ttft']}, {record['undefined']}")
+        row.check("last", call.between(timing["last_generated"], start, -1), f"{what}: {timing['last_generated']}")
 
 
 def check_stream(call: Call, record: Record, start: int, what: str, row: Row) -> None:
@@ -199,9 +227,13 @@ def compare(views: list[Record], truth: list[Record], records: list[Record] | No
                 continue
             found = find(records, line, turns)
             ends = sorted(record["vantage"] for record in found)
-            row.same("records", ends, ["client", "server"], f"{view['model']} seen by")
+            hops = 2 if view["front"] == "litellm" else 1
+            row.same("records", ends, ["client"] * hops + ["server"] * hops, f"{view['model']} seen by")
             for record in found:
-                check_record(call, record, row)
+                if ((record["server"] or {}).get("host") or "").startswith(PROXY_HOST):
+                    check_translated(call, record, row)
+                else:
+                    check_record(call, record, row)
     return rows
 
 

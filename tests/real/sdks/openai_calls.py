@@ -45,7 +45,8 @@ async def chat(client: Any, view: View) -> None:
         view.told(chunk.id)
         for choice in chunk.choices:
             view.told(finish=choice.finish_reason)
-            if view.output(choice.delta.content or choice.delta.tool_calls):
+            delta = choice.delta
+            if view.output(delta.content or delta.tool_calls or getattr(delta, "reasoning_content", None)):
                 return await close(stream)
         if chunk.usage:
             view.told(tokens=(chunk.usage.prompt_tokens, chunk.usage.completion_tokens))
