@@ -139,16 +139,16 @@ def whole(api: str, body: Any, asked: Asked, **truth: Any) -> Answer:
     )
 
 
-def refused(api: str, body: Any, kind: str | None, status: int = 429, headers: dict[str, str] | None = None) -> Answer:
-    """An HTTP error; `kind` is the provider's own word for it."""
+def refused(api: str, body: Any, kinds: list[str], status: int = 429, headers: dict[str, str] | None = None) -> Answer:
+    """An HTTP error; `kinds` are the provider's own words for it: type, code, class."""
     return Answer(
         api, "application/json", [Piece(json.dumps(body).encode(), ERROR_AT, None, 0)], status=status,
-        headers={"retry-after": "7"} | (headers or {}), streaming=False, truth={"error_type": kind},
+        headers={"retry-after": "7"} | (headers or {}), streaming=False, truth={"error_types": kinds},
     )  # fmt: skip
 
 
-def fault(script: Script, kind: str | None, *message: Any) -> Answer:
+def fault(script: Script, kinds: list[str], *message: Any) -> Answer:
     """An error inside a 200 after what was sent so far: one more event, and the end of the body."""
     script.beside(*message)
-    script.answer.truth |= {"error_type": kind, "faulty": True, "input_tokens": None, "output_tokens": None, "finish": []}
+    script.answer.truth |= {"error_types": kinds, "faulty": True, "input_tokens": None, "output_tokens": None, "finish": []}
     return script.answer

@@ -78,7 +78,7 @@ def messages(asked: Asked) -> Answer:
     if asked.case == "error":
         kind = "rate_limit_error"
         told = {"type": "error", "error": {"type": kind, "message": "Slow down."}, "request_id": "req_rig"}
-        return refused(api, told, kind)
+        return refused(api, told, [kind])
     if not asked.body.get("stream"):
         return whole(api, body(asked), asked, **truth(asked))
     answer = Answer(api, "text/event-stream; charset=utf-8", truth=truth(asked))
@@ -88,5 +88,5 @@ def messages(asked: Asked) -> Answer:
     if asked.case == "fault":
         kind = "overloaded_error"
         # The input's count came with message_start, before the fault: it may be given or not.
-        return fault(script, kind, {"type": "error", "error": {"type": kind, "message": "Overloaded"}})
+        return fault(script, [kind], {"type": "error", "error": {"type": kind, "message": "Overloaded"}})
     return answer

@@ -42,7 +42,7 @@ def exception(name: str, message: str) -> bytes:
 def error(api: str) -> Answer:
     """Throttled: the class stands in a header."""
     headers = {"x-amzn-errortype": "ThrottlingException"}
-    return refused(api, {"message": "Too many requests."}, "ThrottlingException", headers=headers)
+    return refused(api, {"message": "Too many requests."}, ["ThrottlingException"], headers=headers)
 
 
 def converse(asked: Asked) -> Answer:
@@ -98,7 +98,7 @@ def excepted(script: Script) -> Answer:
     """An exception frame, and the end."""
     script.raw(exception("modelStreamErrorException", "The model died."))
     script.answer.pieces[-1].events = 1
-    script.answer.truth |= {"error_type": "modelStreamErrorException", "faulty": True, "finish": []}
+    script.answer.truth |= {"error_types": ["modelStreamErrorException"], "faulty": True, "finish": []}
     script.answer.truth |= {"input_tokens": None, "output_tokens": None}
     return script.answer
 

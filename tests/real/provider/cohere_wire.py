@@ -9,7 +9,7 @@ from .answer import REASONING, TOOL_ARGUMENTS, TOOL_NAME, Answer, Asked, Script,
 
 def error(api: str) -> Answer:
     """Too many requests: no type, only a message."""
-    return refused(api, {"id": "rig", "message": "You are using a trial key."}, None)
+    return refused(api, {"id": "rig", "message": "You are using a trial key."}, [])
 
 
 def chat_v2(asked: Asked) -> Answer:
@@ -58,7 +58,7 @@ def chat_v2(asked: Asked) -> Answer:
         if asked.case == "fault":
             end = {"finish_reason": "ERROR", "error": "The engine died.", "error_type": "internal", "usage": {}}
             script.beside("message-end", {"delta": end})
-            script.answer.truth |= {"error_type": "internal", "faulty": True, "finish": ["ERROR"]}
+            script.answer.truth |= {"error_types": ["internal"], "faulty": True, "finish": ["ERROR"]}
             script.answer.truth |= {"input_tokens": None, "output_tokens": None}
             return script.answer
         script.beside("content-end", {"index": 1})

@@ -13,7 +13,7 @@ def generate(asked: Asked) -> Answer:
     api = "gemini.generate_content"
     if asked.case == "error":
         told = {"code": 429, "message": "Quota exceeded.", "status": "RESOURCE_EXHAUSTED"}
-        return refused(api, {"error": told}, "RESOURCE_EXHAUSTED")
+        return refused(api, {"error": told}, ["RESOURCE_EXHAUSTED", "429"])
     thoughts = 0 if asked.case == "tool" else 9
     identity = asked.identity("gem")
     usage = {
@@ -59,7 +59,7 @@ def generate(asked: Asked) -> Answer:
             script.output("text", message([{"text": text}]))
     if asked.case == "fault":
         error = {"code": 503, "message": "The model is overloaded.", "status": "UNAVAILABLE"}
-        fault(script, "UNAVAILABLE", {"error": error})
+        fault(script, ["UNAVAILABLE", "503"], {"error": error})
     else:
         script.tail(message([{"text": ""}], "STOP", usage))
     if array:

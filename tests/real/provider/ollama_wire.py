@@ -10,7 +10,7 @@ from .answer import PLAIN_AT, REASONING, TOOL_NAME, Answer, Asked, Script, line,
 
 def error(api: str) -> Answer:
     """Busy: a sentence is all it says."""
-    return refused(api, {"error": "server busy, please try again."}, None)
+    return refused(api, {"error": "server busy, please try again."}, [])
 
 
 def answer_of(asked: Asked, api: str, part: Any, tool: Any = None) -> Answer:
@@ -41,7 +41,7 @@ def answer_of(asked: Asked, api: str, part: Any, tool: Any = None) -> Answer:
             script.output("text", shared | part(text, "") | {"done": False})
     if asked.case == "fault":
         script.beside({"error": "an error was encountered while running the model"})
-        script.answer.truth |= {"error_type": None, "faulty": True, "finish": []}
+        script.answer.truth |= {"error_types": [], "faulty": True, "finish": []}
         script.answer.truth |= {"input_tokens": None, "output_tokens": None}
         return script.answer
     script.tail(shared | part("", "") | final)

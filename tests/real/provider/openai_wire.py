@@ -12,7 +12,7 @@ DONE = b"data: [DONE]\n\n"
 def error(api: str) -> Answer:
     """Rate limited, as OpenAI says it."""
     told = {"message": "Slow down.", "type": "requests", "param": None, "code": "rate_limit_exceeded"}
-    return refused(api, {"error": told}, "rate_limit_exceeded", headers={"x-request-id": "req_rig"})
+    return refused(api, {"error": told}, ["rate_limit_exceeded", "requests"], headers={"x-request-id": "req_rig"})
 
 
 def usage(asked: Asked, reasoning: int = 0) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def chat(asked: Asked) -> Answer:
             script.output("text", chunk({"content": word}))
     if asked.case == "fault":
         kind = "server_error"
-        return fault(script, kind, {"error": {"message": "The engine died.", "type": kind, "param": None, "code": None}})
+        return fault(script, [kind], {"error": {"message": "The engine died.", "type": kind, "param": None, "code": None}})
     if mistral:  # its finish chunk carries the usage, asked for or not
         script.tail(chunk({"content": ""}, finish, usage=usage(asked)))
     else:
@@ -191,7 +191,7 @@ def responses(asked: Asked) -> Answer:
             script.beside("error", told_error | {"param": None})
             failed = base | {"status": "failed", "output": [], "usage": None, "error": told_error}
             script.beside("response.failed", {"response": failed})
-            script.answer.truth |= {"error_type": "server_error", "faulty": True, "finish": None}
+            script.answer.truth |= {"error_types": ["server_error"], "faulty": True, "finish": None}
             script.answer.truth |= {"input_tokens": None, "output_tokens": None}
             return script.answer
         script.beside("response.output_text.done", place | {"text": part["text"], "logprobs": []})

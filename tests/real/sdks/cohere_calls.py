@@ -10,7 +10,7 @@ from view import API_KEY, MESSAGES, PROMPT, Link, View, close, each, got
 
 SDK = "cohere"
 WIRES = {
-    "chat_v2": ("stream", "plain", "tool", "error", "cancel", "gzip"),
+    "chat_v2": ("stream", "plain", "tool", "error", "cancel", "fault", "gzip"),
     "chat_v1": ("stream", "plain", "cancel"),
     "vectors": ("embed",),
 }
@@ -51,6 +51,8 @@ async def chat_v2(client: Any, view: View) -> None:
         elif event.type in ("tool-call-start", "tool-call-delta"):
             view.output(message.tool_calls)
         elif event.type == "message-end":
+            if event.delta.finish_reason == "ERROR":
+                raise RuntimeError(event.delta.finish_reason)
             units = event.delta.usage.billed_units
             view.told(finish=event.delta.finish_reason, tokens=(int(units.input_tokens), int(units.output_tokens)))
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from view import API_KEY, MESSAGES, PROMPT, Link, View
 
-WIRES = {"chat": ("stream", "plain", "error", "cancel", "gzip"), "array": ("stream", "tool", "cancel")}
+WIRES = {"chat": ("stream", "plain", "error", "cancel", "gzip"), "array": ("stream", "tool", "cancel", "fault")}
 HOSTS = {"chat": "api.openai.com", "array": "generativelanguage.googleapis.com"}
 
 
@@ -71,7 +71,9 @@ def run(wire: str, case: str, link: Link, out: Path) -> None:
             whole += "" if line.startswith("status ") else line
     if view.line["status"] == 200 and case != "cancel" and (wire == "array" or not view.streaming):
         told = json.loads(whole)
-        if wire == "array":
+        if wire == "array" and "error" in told[-1]:
+            view.line["error"] = told[-1]["error"]["status"]
+        elif wire == "array":
             usage = told[-1]["usageMetadata"]
             output = usage["candidatesTokenCount"] + usage.get("thoughtsTokenCount", 0)
             finish = told[-1]["candidates"][0]["finishReason"]

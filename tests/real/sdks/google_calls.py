@@ -9,7 +9,7 @@ from google.genai import types
 from view import API_KEY, PROMPT, Link, View, close, each, got
 
 SDK = "google-genai"
-WIRES = {"generate": ("stream", "plain", "tool", "error", "cancel", "gzip")}
+WIRES = {"generate": ("stream", "plain", "tool", "error", "cancel", "fault", "gzip")}
 HTTP2 = True
 
 
