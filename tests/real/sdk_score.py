@@ -80,7 +80,7 @@ def check_view(call: Call, row: Row) -> None:
     view, truth, what = call.view, call.truth, call.view["model"]
     if truth["case"] != "fault":  # some take the status of what they raise from the error's body
         row.same("view", view["status"], truth["status"], f"{what} status ({view['error']})")
-    if truth["case"] in ("error", "fault"):
+    if truth["case"] in ("error", "fault", "cut"):
         silent = view["sdk"] == "curl" or (truth["case"] == "fault" and view["sdk"] == "node-ollama")
         row.check("view", bool(view["error"]) or silent, f"{what} raised nothing")
         return
@@ -121,15 +121,15 @@ def check_record(call: Call, record: Record, row: Row) -> None:
     if truth.get("id"):
         row.same("id", response["id"], truth["id"], what)
     row.same("status", response["status"], 101 if websocket else truth["status"], what)
-    outcome = {"error": "failed", "fault": "failed", "cancel": "cancelled"}.get(case, "completed")
+    outcome = {"error": "failed", "fault": "failed", "cut": "failed", "cancel": "cancelled"}.get(case, "completed")
     row.same("outcome", record["outcome"], outcome, f"{what} ({record['error']})")
-    if case in ("error", "fault"):
+    if case in ("error", "fault", "cut"):
         error = record["error"] or {}
         # A provider that names neither type nor code leaves the status, or nothing that could be told apart.
         types = truth["error_types"] or (str(truth["status"]), "error", "stream_error", "_OTHER")
         row.check("error", error.get("type") in types, f"{what}: {error}, really {types}")
-        row.same("error", error.get("stage"), "http" if case == "error" else "stream", f"{what} stage")
-    if case not in ("error", "fault", "cancel"):
+        row.same("error", error.get("stage"), {"error": "http", "cut": "transport"}.get(case, "stream"), f"{what} stage")
+    if case not in ("error", "fault", "cut", "cancel"):
         seen = record["usage"]["input_tokens"], record["usage"]["output_tokens"]
         allowed = {tokens(truth)} | ({(truth["input_tokens"], 0)} if truth["output_tokens"] is None else set())
         row.check("tokens", seen in allowed, f"{what}: {seen}, really {tokens(truth)}")

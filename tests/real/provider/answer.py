@@ -20,7 +20,7 @@ REASONING = 3  # of the outputs, where an API shows reasoning
 
 WORDS = "the harbour keeps its lamps lit until last boat comes home while old clocks argue about noon and rain".split()
 TOOL_NAME, TOOL_ARGUMENTS = "look_up_tide", ['{"har', 'bour": "', "Nor", "th", '", "hour', '": 1', "7}"]
-CASES = ("warm", "stream", "plain", "tool", "error", "cancel", "fault", "gzip", "embed")
+CASES = ("warm", "stream", "plain", "tool", "error", "cancel", "fault", "cut", "gzip", "embed")
 
 
 @dataclass

@@ -84,6 +84,8 @@ class Provider:
             await send({"type": "http.response.body", "body": b""})
             return
         answer = wire(asked)
+        if asked.case == "cut":
+            cut_short(answer)
         coded = asked.case == "gzip" and "gzip" in asked.headers.get("accept-encoding", "")
         headers = {"content-type": answer.content_type} | answer.headers
         if coded:
@@ -106,12 +108,14 @@ class Provider:
         line = begin(scope, asked, answer, received)
         gone = asyncio.create_task(disconnected(receive))
         await play(answer, line, put, gone)
-        if not line["left"]:
+        if not line["left"] and asked.case != "cut":
             if deflate:
                 await send({"type": "http.response.body", "body": deflate.flush(zlib.Z_FINISH), "more_body": True})
             await send({"type": "http.response.body", "body": b""})
         gone.cancel()
         self.write(line)
+        if asked.case == "cut":
+            raise ConnectionAbortedError("cut on purpose: the server closes the connection, or resets the stream")
 
     async def websocket(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         """A connection: the session, then a turn for each `response.create`."""
@@ -150,6 +154,13 @@ def route(scope: dict[str, Any], body: bytes) -> tuple[Asked, Wire | None]:
             asked.model = asked.model or unquote(match.groupdict().get("model") or "")
             return asked, wire
     return asked, None
+
+
+def cut_short(answer: Answer) -> None:
+    """Nothing comes after the last output."""
+    last = max(number for number, piece in enumerate(answer.pieces) if piece.output)
+    del answer.pieces[last + 1 :]
+    answer.truth |= {"error_types": ["closed_early", "connection_reset"], "finish": [], "input_tokens": None, "output_tokens": None}
 
 
 def begin(scope: dict[str, Any], asked: Asked, answer: Answer, received: int) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import anthropic
 from view import API_KEY, MESSAGES, Link, View, close, each, got
 
 SDK = "anthropic"
-WIRES = {"messages": ("stream", "plain", "tool", "error", "cancel", "fault", "gzip")}
+WIRES = {"messages": ("stream", "plain", "tool", "error", "cancel", "fault", "cut", "gzip")}
 HTTP2 = True
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from view import API_KEY, MESSAGES, PROMPT, Link, View
 
-WIRES = {"chat": ("stream", "plain", "error", "cancel", "gzip"), "array": ("stream", "tool", "cancel", "fault")}
+WIRES = {"chat": ("stream", "plain", "error", "cancel", "cut", "gzip"), "array": ("stream", "tool", "cancel", "fault")}
 HOSTS = {"chat": "api.openai.com", "array": "generativelanguage.googleapis.com"}
 
 

@@ -9,7 +9,7 @@ from view import API_KEY, MESSAGES, PROMPT, Link, View, close, each, got
 
 SDK = "openai"
 WIRES = {
-    "chat": ("stream", "plain", "tool", "error", "cancel", "fault", "gzip"),
+    "chat": ("stream", "plain", "tool", "error", "cancel", "fault", "cut", "gzip"),
     "completions": ("stream", "plain"),
     "vectors": ("embed",),
     "responses": ("stream", "plain", "tool", "error", "cancel", "fault"),

@@ -31,14 +31,15 @@ async def run(sdk: Any, wire: str, link: Link, out: Path) -> None:
     client = sdk.client(link, wire)
     if "stream" in cases:
         await one(sdk, client, wire, "warm", link, out)
-    together = [case for case in cases if case not in ("cancel", "error")]
+    together = [case for case in cases if case not in ("cancel", "error", "cut")]
     if link.asynchronous:
         await asyncio.gather(*(one(sdk, client, wire, case, link, out) for case in together))
     else:
         for case in together:
             await one(sdk, client, wire, case, link, out)
-    if "error" in cases:
-        await one(sdk, client, wire, "error", link, out)
+    for case in ("error", "cut"):
+        if case in cases:
+            await one(sdk, client, wire, case, link, out)
     await close(client)
     if "cancel" in cases:
         leaving = sdk.client(link, wire)

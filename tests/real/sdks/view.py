@@ -22,7 +22,7 @@ API_KEY = "sk-planted-tokengauge-secret-5c1e"
 PROMPT = "planted-prompt-phrase: go on about the harbour and its clocks"
 MESSAGES: list[dict[str, str]] = [{"role": "user", "content": PROMPT}]
 CANCEL_AFTER = 4
-STREAMED = ("warm", "stream", "tool", "cancel", "fault", "gzip", "error")
+STREAMED = ("warm", "stream", "tool", "cancel", "fault", "cut", "gzip", "error")
 _EPOCH_NS = time.time_ns() - time.monotonic_ns()
 
 
