@@ -33,7 +33,7 @@ pub enum Anomaly {
     StrayLine,
     /// A checksum of an AWS event-stream message is wrong; the framer looks for the next message.
     BadChecksum,
-    /// The head of a message (AWS event-stream, gRPC) is impossible.
+    /// The head of a message (AWS event-stream, gRPC, a WebSocket frame) is impossible.
     BadMessage,
     /// Behind a hole nothing tells where the next event begins; the rest of the body is skipped.
     FramingLost,
