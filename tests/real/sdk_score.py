@@ -187,6 +187,10 @@ def check_stream(call: Call, record: Record, start: int, what: str, row: Row) ->
     if not whole:
         return
     row.check("last", call.between(timing["last_generated"], start, -1), f"{what}: {timing['last_generated']}")
+    if len(low) < 2:  # one arrival has no rate and no silence
+        row.check("tpot", timing["tpot"] is None, f"{what}: {timing['tpot']} of one arrival")
+        row.check("stall", timing["max_stall"] is None, f"{what}: {timing['max_stall']} of one arrival")
+        return
     check_tpot(call, record, what, row)
     least = max(low[n + 1] - high[n] for n in range(len(low) - 1)) / 1e9
     most = max(high[n + 1] - low[n] for n in range(len(low) - 1)) / 1e9
