@@ -17,9 +17,13 @@ pub enum Anomaly {
     BadHead,
     /// A chunk size, or what follows a chunk, is malformed.
     BadChunk,
+    /// What stands where a frame of HTTP/2 should is none, or its flags contradict its length.
+    BadFrame,
+    /// Header fields of HTTP/2 refer to others that were not seen. Counted once per connection and direction.
+    UnknownFields,
     /// A response for which no request was seen.
     OrphanResponse,
-    /// More requests are waiting for their responses than the bound (256).
+    /// More requests are waiting for their responses than the bound (256 on HTTP/1.1, 131,072 streams of HTTP/2).
     PipelineTooDeep,
     /// The body has a content coding that is not supported.
     UnknownCoding,
@@ -51,17 +55,33 @@ pub enum Anomaly {
     BufferBound,
     /// The connection changed to a protocol that is not measured (HTTP/2, WebSocket, CONNECT); it is muted.
     Upgraded,
+    /// The secrets of a TLS connection are in no key log; it is muted.
+    TlsNoKey,
+    /// A TLS connection was joined in its middle, or its hellos were lost: it cannot be decrypted and is muted.
+    TlsMissedStart,
+    /// A TLS connection has a version or cipher suite that is not decrypted (before 1.2, CBC, CCM); it is muted.
+    TlsUnsupported,
+    /// What should be a TLS record is none, or no key opens it.
+    TlsBadRecord,
+    /// No TLS record of a direction was found any more after a loss; the direction is given up.
+    TlsOutOfStep,
+    /// Early data of a TLS 1.3 connection could not be decrypted.
+    TlsEarlyData,
+    /// A key log within a capture has lines that cannot be read.
+    TlsBadKeyLog,
 }
 
 impl Anomaly {
     /// Every anomaly, in the order of its number.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 32] = [
         Self::NotHttp,
         Self::NotLlm,
         Self::MissedStart,
         Self::HeadTooLong,
         Self::BadHead,
         Self::BadChunk,
+        Self::BadFrame,
+        Self::UnknownFields,
         Self::OrphanResponse,
         Self::PipelineTooDeep,
         Self::UnknownCoding,
@@ -79,6 +99,13 @@ impl Anomaly {
         Self::AfterTerminator,
         Self::BufferBound,
         Self::Upgraded,
+        Self::TlsNoKey,
+        Self::TlsMissedStart,
+        Self::TlsUnsupported,
+        Self::TlsBadRecord,
+        Self::TlsOutOfStep,
+        Self::TlsEarlyData,
+        Self::TlsBadKeyLog,
     ];
 
     /// The name in metrics and statistics.
@@ -90,6 +117,8 @@ impl Anomaly {
             Self::HeadTooLong => "head_too_long",
             Self::BadHead => "bad_head",
             Self::BadChunk => "bad_chunk",
+            Self::BadFrame => "bad_frame",
+            Self::UnknownFields => "unknown_fields",
             Self::OrphanResponse => "orphan_response",
             Self::PipelineTooDeep => "pipeline_too_deep",
             Self::UnknownCoding => "unknown_coding",
@@ -107,6 +136,13 @@ impl Anomaly {
             Self::AfterTerminator => "after_terminator",
             Self::BufferBound => "buffer_bound",
             Self::Upgraded => "upgraded",
+            Self::TlsNoKey => "tls_no_key",
+            Self::TlsMissedStart => "tls_missed_start",
+            Self::TlsUnsupported => "tls_unsupported",
+            Self::TlsBadRecord => "tls_bad_record",
+            Self::TlsOutOfStep => "tls_out_of_step",
+            Self::TlsEarlyData => "tls_early_data",
+            Self::TlsBadKeyLog => "tls_bad_key_log",
         }
     }
 }

@@ -66,7 +66,7 @@ impl Dialect for Responses {
 
     fn confirms(&self, asked: &Asked) -> bool {
         // A stored prompt may stand for the input.
-        (asked.input.0 || asked.prompt.0) && !asked.messages.0
+        (asked.input.0 || asked.prompt.1) && !asked.messages.0
     }
 
     fn reader(&self) -> Box<dyn Reader> {
@@ -205,6 +205,10 @@ pub(super) struct EventReader {
 }
 
 impl Reader for EventReader {
+    fn shape(&self) -> Option<&Shape> {
+        Some(&self.shape)
+    }
+
     fn frame(&mut self, frame: Frame<'_>, out: &mut Vec<LlmEvent>) -> FrameKind {
         if let Some(event) = self.shape.event(frame) {
             out.push(event);
