@@ -3,11 +3,7 @@ CARGO ?= cargo
 export TOKENGAUGE ?= $(CURDIR)/target/release/tokengauge
 export TOKENGAUGE_CACHE ?= $(CURDIR)/target/real
 
-<<<<<<< HEAD
-.PHONY: help setup build demo test test-real sdks test-k8s test-bad test-live bench fuzz ebpf lint ci
-=======
-.PHONY: help setup build demo test test-real test-k8s test-bad test-tls test-live bench fuzz ebpf lint ci
->>>>>>> d64594f51eb5b978beabc4f1c9be02d31a257a56
+.PHONY: help setup build demo test test-real sdks test-k8s test-bad test-tls test-live bench fuzz ebpf lint ci
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
