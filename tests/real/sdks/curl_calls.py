@@ -54,7 +54,8 @@ def run(wire: str, case: str, link: Link, out: Path) -> None:
             'write-out = "\\nstatus %{http_code} %{http_version}"',
         ]
     )
-    command = ["curl", "-sN", "--http2" if link.http2 else "--http1.1", "--cacert", os.environ["SSL_CERT_FILE"]]
+    command = ["curl", "-sN", "--max-time", "20", "--cacert", os.environ["SSL_CERT_FILE"]]
+    command += ["--http2" if link.http2 else "--http1.1"]
     command += ["--resolve", f"{host}:{link.port}:127.0.0.1", "-K", "-"] + ["--compressed"] * (case == "gzip")
     note = event if wire == "chat" else element
     whole = ""
@@ -95,6 +96,8 @@ def main() -> None:
     link = Link(args.port, args.front, args.h2, asynchronous=False)
     for wire, cases in WIRES.items():
         for case in cases:
+            if case == "cut" and args.h2 and args.front == "direct":
+                continue  # hypercorn says nothing when a stream fails
             run(wire, case, link, args.out)
 
 

@@ -37,7 +37,8 @@ async def run(sdk: Any, wire: str, link: Link, out: Path) -> None:
     else:
         for case in together:
             await one(sdk, client, wire, case, link, out)
-    for case in ("error", "cut"):
+    # hypercorn says nothing when a stream of HTTP/2 fails: its client would wait.
+    for case in ("error", *(("cut",) if link.front != "direct" or not link.http2 else ())):
         if case in cases:
             await one(sdk, client, wire, case, link, out)
     await close(client)
