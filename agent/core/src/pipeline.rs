@@ -506,7 +506,7 @@ impl Http {
         loop {
             let mut rest: &[u8] = &[];
             self.run(sink, at, |session, out| rest = session.data(dir, at, bytes, out));
-            if rest.is_empty() || self.upgraded {
+            if rest.is_empty() || self.upgraded || self.socket.is_some() {
                 return rest;
             }
             bytes = rest;
@@ -526,7 +526,7 @@ impl Http {
                     calls.insert(id, Box::new(Call::new(begun, head)));
                     sink.stats.exchanges += 1;
                 }
-                HttpEvent::RequestBody { id, bytes } => calls.with(id, |call| call.request_body(bytes, &mut cx)),
+                HttpEvent::RequestBody { id, bytes } => calls.with(id, |call| call.request_body(at, bytes, &mut cx)),
                 HttpEvent::RequestEnd { id } => calls.with(id, |call| call.request_end(at, &mut cx)),
                 HttpEvent::Response { id, begun, head } => calls.with(id, |call| call.response_head(begun, head, &mut cx)),
                 HttpEvent::Gap { id, of: side, .. } => calls.with(id, |call| call.gap(side)),
