@@ -7,6 +7,7 @@ use crate::http::event::ExchangeId;
 
 /// The calls of a connection, by their exchange. Most connections have one at a time.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub struct Calls {
     first: Option<(ExchangeId, Counted)>,
     more: FxHashMap<ExchangeId, Counted>,
@@ -31,19 +32,36 @@ impl Calls {
         }
     }
 
+    /// The call of an exchange. What it buffers is not counted anew.
+    #[inline]
+    pub fn get(&mut self, id: ExchangeId) -> Option<&mut Call> {
+        self.counted(id).map(|counted| counted.call.as_mut())
+    }
+
+    fn counted(&mut self, id: ExchangeId) -> Option<&mut Counted> {
+        match &mut self.first {
+            Some((first, counted)) if *first == id => Some(counted),
+            _ => self.more.get_mut(&id),
+        }
+    }
+
+    /// Counts anew what the call of an exchange buffers.
+    pub fn count(&mut self, id: ExchangeId) {
+        self.with(id, |_| ());
+    }
+
     /// Lets `step` work on the call of an exchange, if there is one.
     pub fn with(&mut self, id: ExchangeId, step: impl FnOnce(&mut Call)) {
-        let counted = match &mut self.first {
-            Some((first, counted)) if *first == id => counted,
-            _ => match self.more.get_mut(&id) {
-                Some(counted) => counted,
-                None => return,
-            },
-        };
+        let Some(counted) = self.counted(id) else { return };
         step(&mut counted.call);
-        let now = counted.call.buffered();
-        self.buffered = self.buffered + now - counted.buffered;
+        let (now, before) = (counted.call.buffered(), counted.buffered);
         counted.buffered = now;
+        self.buffered = self.buffered + now - before;
+    }
+
+    /// The call that is under way, where it is the only one, as mostly on HTTP/1.1.
+    pub fn only(&self) -> Option<&Call> {
+        self.first.as_ref().map(|(_, counted)| counted.call.as_ref())
     }
 
     /// A call is over.

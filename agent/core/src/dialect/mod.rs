@@ -6,13 +6,14 @@
 pub mod anthropic;
 pub mod body;
 pub mod openai;
-mod shape;
+pub mod shape;
 
 use crate::framing::{Frame, Framing};
 use crate::http::head::{RequestHead, ResponseHead};
 use crate::inference::{Operation, ServerTiming, Usage};
 use crate::name::Name;
 use body::Asked;
+use shape::Shape;
 
 /// Every dialect. Help, documentation and tests are derived from this list; the first that fits best is taken.
 pub static DIALECTS: [&dyn Dialect; 4] = [&openai::Chat, &openai::Completions, &openai::Embeddings, &anthropic::Messages];
@@ -78,6 +79,12 @@ pub trait Reader: std::fmt::Debug + Send {
 
     /// One event of a stream.
     fn frame(&mut self, frame: Frame<'_>, out: &mut Vec<LlmEvent>) -> FrameKind;
+
+    /// What the stream's next event looks like if it is like the last one. An event of this shape is what [`Shape::delta`] says; it
+    /// need not be given to [`Reader::frame`].
+    fn shape(&self) -> Option<&Shape> {
+        None
+    }
 
     /// A whole answer that is no stream, reduced by [`crate::framing::json::Skeleton`].
     fn answer(&mut self, body: &[u8], out: &mut Vec<LlmEvent>) -> FrameKind;

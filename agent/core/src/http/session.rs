@@ -61,6 +61,24 @@ impl Session {
         }
     }
 
+    /// Whose body's next part `bytes` are, and that part, if they are just that and nothing follows from them:
+    /// [`Session::data`] would yield one [`HttpEvent::ResponseBody`], and need not be called.
+    #[inline]
+    pub fn whole_part<'a>(&mut self, dir: Direction, at: Timestamp, bytes: &'a [u8]) -> Option<(ExchangeId, &'a [u8])> {
+        match self {
+            Self::H1(s) => s.whole_part(dir, bytes),
+            Self::H2(s) => s.whole_part(dir, at, bytes),
+        }
+    }
+
+    /// Asks for the memory that [`Session::whole_part`] will need. The result says nothing.
+    pub fn touch(&self) -> u64 {
+        match self {
+            Self::H1(s) => s.touch(),
+            Self::H2(s) => s.touch(),
+        }
+    }
+
     /// Takes the next bytes of one direction.
     ///
     /// Returns those that are to be taken in another mind: after [`HttpEvent::Upgraded`] all bytes belong to the new protocol; else,

@@ -285,6 +285,17 @@ impl Parser {
         }
     }
 
+    /// The stream and the data of the one frame that `bytes` are, when one is due: [`Parser::next`] would yield just this and leave the
+    /// parser as it is. Most senders write a frame at a time, so most packets are one.
+    #[inline]
+    pub fn whole_data<'a>(&self, bytes: &'a [u8]) -> Option<(u32, &'a [u8])> {
+        let (head, data) = bytes.split_first_chunk()?;
+        let head = Header::read(*head);
+        let plain = head.kind == kind::DATA && head.flags == 0 && head.stream != 0 && self.open.is_none();
+        (plain && matches!(self.state, State::Header(0)) && !data.is_empty() && head.length as usize == data.len())
+            .then_some((head.stream, data))
+    }
+
     /// The next part, taken off the front of `input`, which came at `at`; `None` when more bytes are needed. `known` says whether a
     /// stream is open: its frames are believed at once when frames are looked for.
     pub fn next<'a>(&mut self, at: Timestamp, input: &mut &'a [u8], known: &dyn Fn(u32) -> bool) -> Option<Part<'a>> {

@@ -156,6 +156,22 @@ impl Session {
         self.up.frames.skipped() + self.down.frames.skipped()
     }
 
+    /// Whose body's next part `bytes` are, and that part, if they are one frame of DATA and nothing follows from it.
+    #[inline]
+    pub fn whole_part<'a>(&mut self, dir: Direction, at: Timestamp, bytes: &'a [u8]) -> Option<(ExchangeId, &'a [u8])> {
+        if dir == self.requests {
+            return None;
+        }
+        let (stream, data) = self.down.frames.whole_data(bytes)?;
+        self.now = at;
+        self.is_answered(stream, at).then(|| (self.id(stream), data))
+    }
+
+    /// Asks for the memory that [`Session::whole_part`] will need. The result says nothing.
+    pub fn touch(&self) -> u64 {
+        u64::from(self.recent.0) ^ self.base
+    }
+
     /// Takes the next bytes of one direction. Returns what is left of them when it was learnt who is the client: what comes now is to
     /// be taken with that in mind.
     pub fn data<'a>(&mut self, dir: Direction, at: Timestamp, mut bytes: &'a [u8], out: Out<'_>) -> &'a [u8] {
@@ -273,15 +289,22 @@ impl Session {
     }
 
     fn response_data(&mut self, stream: u32, at: Timestamp, bytes: &[u8], out: Out<'_>) {
+        if self.is_answered(stream, at) {
+            out(HttpEvent::ResponseBody { id: self.id(stream), bytes });
+        }
+    }
+
+    /// Whether response data of `stream` at `at` is part of a response whose head was seen. What comes before a head is left of a response
+    /// whose head is lost.
+    fn is_answered(&mut self, stream: u32, at: Timestamp) -> bool {
         if self.recent.0 != stream {
             self.settle_recent();
-            // Data before a head is what is left of a response whose head is lost.
             if !self.streams.get(&stream).is_some_and(|s| s.answered) {
-                return;
+                return false;
             }
         }
         self.recent = (stream, at);
-        out(HttpEvent::ResponseBody { id: self.id(stream), bytes });
+        true
     }
 
     /// Writes down when the stream came last that was not looked up.
