@@ -8,6 +8,7 @@ use crate::stream::{Direction, End, Timestamp};
 
 /// A connection's exchanges.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "the connection's state is boxed as a whole; what every chunk needs of HTTP/1.1 lies in it")]
 pub enum Session {
     /// HTTP/1.1: one response after the other.
     H1(h1::session::Session),

@@ -1,6 +1,8 @@
 use super::*;
+use crate::http::h2::block::Block;
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
+use std::ops::Range;
 
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = (payload.len() as u32).to_be_bytes();
@@ -14,10 +16,9 @@ fn instant(n: usize) -> Timestamp {
 fn shown(part: &Part<'_>) -> String {
     let text = |b: &[u8]| b.escape_ascii().to_string();
     match part {
-        Part::Headers { stream, begun, end, block } => {
+        Part::Headers(Headers { stream, begun, end, block }) => {
             let block = match block {
-                Block::Slice(b) => text(b),
-                Block::Joined(b) => text(b),
+                Block::Whole(b) => text(b),
                 other => format!("{other:?}"),
             };
             let end = if *end { " end" } else { "" };
