@@ -11,7 +11,7 @@ pub enum Anomaly {
     NotLlm,
     /// A connection or a response was joined in its middle: what went before could not be seen.
     MissedStart,
-    /// A header block exceeds its bound (64 KiB); the connection is muted.
+    /// A header block exceeds its bound (64 KiB); a connection of HTTP/1.1 is muted.
     HeadTooLong,
     /// A request line, status line or header cannot be read.
     BadHead,
@@ -37,7 +37,7 @@ pub enum Anomaly {
     StrayLine,
     /// A checksum of an AWS event-stream message is wrong; the framer looks for the next message.
     BadChecksum,
-    /// The head of a message (AWS event-stream, gRPC) is impossible.
+    /// The head of a message (AWS event-stream, gRPC, a WebSocket frame) is impossible.
     BadMessage,
     /// Behind a hole nothing tells where the next event begins; the rest of the body is skipped.
     FramingLost,

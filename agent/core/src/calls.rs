@@ -4,6 +4,7 @@ use rustc_hash::FxHashMap;
 
 use crate::call::Call;
 use crate::http::event::ExchangeId;
+use crate::stream::Timestamp;
 
 /// The calls of a connection, by their exchange. Most connections have one at a time.
 #[derive(Debug, Default)]
@@ -32,22 +33,12 @@ impl Calls {
         }
     }
 
-    /// The call of an exchange. What it buffers is not counted anew.
     #[inline]
-    pub fn get(&mut self, id: ExchangeId) -> Option<&mut Call> {
-        self.counted(id).map(|counted| counted.call.as_mut())
-    }
-
     fn counted(&mut self, id: ExchangeId) -> Option<&mut Counted> {
         match &mut self.first {
             Some((first, counted)) if *first == id => Some(counted),
             _ => self.more.get_mut(&id),
         }
-    }
-
-    /// Counts anew what the call of an exchange buffers.
-    pub fn count(&mut self, id: ExchangeId) {
-        self.with(id, |_| ());
     }
 
     /// Lets `step` work on the call of an exchange, if there is one.
@@ -57,6 +48,16 @@ impl Calls {
         let (now, before) = (counted.call.buffered(), counted.buffered);
         counted.buffered = now;
         self.buffered = self.buffered + now - before;
+    }
+
+    /// Lets the call of an exchange take a whole event, as [`Call::event`] does.
+    #[inline]
+    pub fn event(&mut self, id: ExchangeId, at: Timestamp, bytes: &[u8], frames: &mut u64) -> Option<usize> {
+        let counted = self.counted(id)?;
+        let more = counted.call.event(at, bytes, frames)?;
+        counted.buffered += more;
+        self.buffered += more;
+        Some(more)
     }
 
     /// The call that is under way, where it is the only one, as mostly on HTTP/1.1.

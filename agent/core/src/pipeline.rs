@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! StreamEvent ─ detect ─ http::Session ─ HttpEvent ─ Call (decode ─ frame ─ read ─ stamp) ─ Inference
+//!                             └ upgraded ─ Socket (frame ─ message ─ converse ─ stamp) ─ Inference
 //! ```
 //!
 //! A pipeline owns the connections of its tap: no lock, no thread, no clock. What it cannot use it forgets, and says so by
@@ -12,14 +13,17 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 
 use crate::anomaly::{Anomalies, Anomaly};
-use crate::call::{Call, Place, Scratch};
+use crate::call::Call;
 use crate::calls::Calls;
 use crate::dialect::LlmEvent;
 use crate::http::detect::{Speaks, speaks};
 use crate::http::event::{ExchangeId, HttpEvent, Over};
+use crate::http::head::Upgrade;
 use crate::http::session::Session;
 use crate::http::{h1, h2};
 use crate::inference::Inference;
+use crate::measure::{Place, Scratch};
+use crate::socket::{Desk, Socket};
 use crate::stream::{ConnId, ConnInfo, Direction, End, GapReason, StreamEvent, Timestamp, Verdict};
 
 /// Exchanges of other kinds after which a connection that never carried LLM traffic is muted.
@@ -38,7 +42,7 @@ pub struct PipelineStats {
     pub open_connections: u64,
     /// Payload bytes.
     pub bytes: u64,
-    /// HTTP exchanges, LLM traffic or not.
+    /// HTTP exchanges, LLM traffic or not, and turns of conversations.
     pub exchanges: u64,
     /// Exchanges that are no LLM traffic.
     pub non_llm: u64,
@@ -104,6 +108,8 @@ enum Stage {
     Detecting(Box<Detecting>),
     /// HTTP of any version.
     Http(Box<Http>),
+    /// A WebSocket.
+    Socket(Box<Socket>),
 }
 
 /// A connection of which it is not known what it carries.
@@ -125,6 +131,8 @@ struct Http {
     calls: Calls,
     session: Session,
     upgraded: bool,
+    /// What the connection has become.
+    socket: Option<Box<Socket>>,
 }
 
 impl Pipeline {
@@ -135,8 +143,12 @@ impl Pipeline {
 
     /// What was counted so far. Walks the connections to count what is in flight.
     pub fn stats(&self) -> PipelineStats {
-        let calls = self.conns.values().filter_map(|c| if let Stage::Http(http) = &c.stage { Some(&http.calls) } else { None });
-        let in_flight = calls.flat_map(Calls::iter).filter(|(_, c)| c.is_llm()).count() as u64;
+        let running = |c: &Conn| match &c.stage {
+            Stage::Detecting { .. } => 0,
+            Stage::Http(http) => http.calls.iter().filter(|(_, c)| c.is_llm()).count(),
+            Stage::Socket(socket) => socket.in_flight(),
+        };
+        let in_flight = self.conns.values().map(|c| running(c)).sum::<usize>() as u64;
         PipelineStats { in_flight, ..self.stats.clone() }
     }
 
@@ -164,6 +176,7 @@ impl Pipeline {
                 }
                 self.work(conn, at, out, |stage, sink| match stage {
                     Stage::Http(http) => http.run(sink, at, |session, out| session.gap(dir, len, out)),
+                    Stage::Socket(socket) => sink.socket(socket, |socket, desk| socket.gap(dir, at, len, desk)),
                     Stage::Detecting(detecting) => detecting.gap(sink, dir, at, len),
                 })
             }
@@ -173,19 +186,11 @@ impl Pipeline {
                     c.finished[dir.index()] = true;
                     both = c.finished == [true; 2];
                 }
-                let verdict = self.work(conn, at, out, |stage, sink| {
-                    if let Stage::Http(http) = stage {
-                        http.run(sink, at, |session, out| {
-                            // Of a server that was done before it was asked, the session knows nothing yet.
-                            let server = session.requests().flip();
-                            let first = if both && end == End::Finished(server.flip()) { End::Finished(server) } else { end };
-                            session.close(first, out);
-                        });
-                    }
-                });
+                let verdict = self.work(conn, at, out, |stage, sink| stage.close(sink, at, end, both));
                 // A connection that only its client has half-closed goes on.
                 let over = match (end, self.conns.get(&conn).map(|c| &c.stage)) {
                     (End::Finished(dir), Some(Stage::Http(http))) => both || http.session.requests() != dir,
+                    (End::Finished(dir), Some(Stage::Socket(socket))) => both || socket.requests() != dir,
                     (End::Finished(_), _) => both,
                     _ => true,
                 };
@@ -205,14 +210,12 @@ impl Pipeline {
         if let Some(c) = self.conns.get_mut(&conn)
             && let Stage::Http(http) = &mut c.stage
             && let Some((id, part)) = http.session.whole_part(dir, at, bytes)
-            && let Some(call) = http.calls.get(id)
-            && let Some(more) = call.event(at, part, &mut self.stats.events)
+            && let Some(more) = http.calls.event(id, at, part, &mut self.stats.events)
         {
             c.last = at;
             if more == 0 {
                 return Verdict::Watch;
             }
-            http.calls.count(id);
             return self.work(conn, at, out, |_, _| {});
         }
         self.parse(conn, dir, at, bytes, out)
@@ -231,12 +234,19 @@ impl Pipeline {
 
     fn parse(&mut self, conn: ConnId, dir: Direction, at: Timestamp, bytes: &[u8], out: &mut Vec<Inference>) -> Verdict {
         self.work(conn, at, out, |stage, sink| match stage {
-            Stage::Http(http) => http.data(sink, dir, at, bytes),
             Stage::Detecting(detecting) => {
                 if let Some(http) = detecting.data(sink, dir, at, bytes) {
                     *stage = Stage::Http(Box::new(http));
                 }
             }
+            Stage::Http(http) => {
+                let rest = http.data(sink, dir, at, bytes);
+                if let Some(mut socket) = http.socket.take() {
+                    sink.socket(&mut socket, |socket, desk| socket.data(dir, at, rest, desk));
+                    *stage = Stage::Socket(socket);
+                }
+            }
+            Stage::Socket(socket) => sink.socket(socket, |socket, desk| socket.data(dir, at, bytes, desk)),
         })
     }
 
@@ -283,8 +293,10 @@ impl Pipeline {
         self.last_save = at;
         self.buffered = 0;
         for conn in self.conns.values_mut() {
-            if let Stage::Http(http) = &mut conn.stage {
-                http.calls.save();
+            match &mut conn.stage {
+                Stage::Detecting { .. } => {}
+                Stage::Http(http) => http.calls.save(),
+                Stage::Socket(socket) => socket.forget_gaps(),
             }
             conn.buffered = conn.stage.buffered();
             self.buffered += conn.buffered;
@@ -293,19 +305,17 @@ impl Pipeline {
 
     fn evict(&mut self, id: ConnId, at: Timestamp, out: &mut Vec<Inference>) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
-        if let Stage::Http(http) = &mut conn.stage {
-            let mut sink = Sink {
-                info: &conn.info,
-                conn: id,
-                seed: self.options.seed,
-                stats: &mut self.stats,
-                events: &mut self.scratch,
-                out,
-                others: &mut conn.others,
-                mute: None,
-            };
-            http.run(&mut sink, at, |session, out| session.close(End::Evicted, out));
-        }
+        let mut sink = Sink {
+            info: &conn.info,
+            conn: id,
+            seed: self.options.seed,
+            stats: &mut self.stats,
+            events: &mut self.scratch,
+            out,
+            others: &mut conn.others,
+            mute: None,
+        };
+        conn.stage.close(&mut sink, at, End::Evicted, false);
         self.forget(id);
     }
 
@@ -335,6 +345,17 @@ impl Pipeline {
             .filter_map(|(conn, c)| if let Stage::Http(http) = &c.stage { Some((*conn, http)) } else { None })
             .flat_map(|(conn, http)| http.calls.iter().filter_map(left).map(move |id| (conn, id)))
             .collect();
+        let ended = |t: Timestamp| now.since(t) >= LINGER;
+        let over = |c: &Conn| matches!(&c.stage, Stage::Socket(socket) if socket.has_ended(ended));
+        let turns: Vec<ConnId> = self.conns.iter().filter(|(_, c)| over(c)).map(|(id, _)| *id).collect();
+        for conn in turns {
+            let at = self.conns.get(&conn).map_or(now, |c| c.last);
+            let _ = self.work(conn, at, out, |stage, sink| {
+                if let Stage::Socket(socket) = stage {
+                    sink.socket(socket, |socket, desk| socket.give_up(ended, desk));
+                }
+            });
+        }
         for (conn, id) in left {
             let at = self.conns.get(&conn).map_or(now, |c| c.last);
             let _ = self.work(conn, at, out, |stage, sink| {
@@ -361,6 +382,22 @@ impl Stage {
         match self {
             Self::Detecting(detecting) => detecting.buffered(),
             Self::Http(http) => http.buffered(),
+            Self::Socket(socket) => socket.buffered(),
+        }
+    }
+
+    /// The connection or one half of it ended.
+    /// `both`: with this, both directions are done.
+    fn close(&mut self, sink: &mut Sink<'_>, at: Timestamp, end: End, both: bool) {
+        match self {
+            Self::Detecting { .. } => {}
+            Self::Http(http) => http.run(sink, at, |session, out| {
+                // Of a server that was done before it was asked, the session knows nothing yet.
+                let server = session.requests().flip();
+                let first = if both && end == End::Finished(server.flip()) { End::Finished(server) } else { end };
+                session.close(first, out);
+            }),
+            Self::Socket(socket) => sink.socket(socket, |socket, desk| socket.close(end, at, desk)),
         }
     }
 }
@@ -457,19 +494,20 @@ struct Sink<'a> {
 
 impl Http {
     fn new(session: Session) -> Self {
-        Self { session, calls: Calls::default(), upgraded: false }
+        Self { session, calls: Calls::default(), upgraded: false, socket: None }
     }
 
     fn buffered(&self) -> usize {
         self.session.buffered() + self.calls.buffered()
     }
 
-    fn data(&mut self, sink: &mut Sink<'_>, dir: Direction, at: Timestamp, mut bytes: &[u8]) {
+    /// Takes the next bytes; returns those that are HTTP no more.
+    fn data<'b>(&mut self, sink: &mut Sink<'_>, dir: Direction, at: Timestamp, mut bytes: &'b [u8]) -> &'b [u8] {
         loop {
             let mut rest: &[u8] = &[];
             self.run(sink, at, |session, out| rest = session.data(dir, at, bytes, out));
-            if rest.is_empty() || self.upgraded {
-                return;
+            if rest.is_empty() || self.upgraded || self.socket.is_some() {
+                return rest;
             }
             bytes = rest;
         }
@@ -477,8 +515,8 @@ impl Http {
 
     /// Lets the session work and takes what it yields to the calls.
     fn run(&mut self, sink: &mut Sink<'_>, at: Timestamp, step: impl FnOnce(&mut Session, &mut dyn FnMut(HttpEvent<'_>))) {
-        let Self { session, calls, upgraded } = self;
-        let (requests, protocol) = (session.requests(), session.protocol());
+        let Self { session, calls, upgraded, socket } = self;
+        let (requests, protocol, shared) = (session.requests(), session.protocol(), session.is_shared());
         let mut take = |event: HttpEvent<'_>| {
             let PipelineStats { anomalies, events: frames, .. } = &mut *sink.stats;
             let mut cx = Scratch { events: &mut *sink.events, anomalies, frames };
@@ -501,13 +539,14 @@ impl Http {
                 }
                 HttpEvent::Odd(what) => {
                     sink.stats.anomalies.count(what);
-                    if what == Anomaly::HeadTooLong {
+                    if what == Anomaly::HeadTooLong && !shared {
                         sink.mute = Some(Anomaly::HeadTooLong);
                     }
                 }
-                HttpEvent::Upgraded { id, .. } => {
-                    calls.remove(id);
-                    *upgraded = true;
+                HttpEvent::Upgraded { id, head } => {
+                    let asked = calls.remove(id).map(|call| call.into_head()).filter(|asked| asked.upgrade == Some(Upgrade::WebSocket));
+                    *socket = asked.and_then(|asked| Socket::new(requests, asked, head)).map(Box::new);
+                    *upgraded = socket.is_none();
                 }
             }
         };
@@ -525,6 +564,26 @@ impl Http {
 }
 
 impl Sink<'_> {
+    /// Lets a conversation work, and counts the turns that are over with it.
+    fn socket(&mut self, socket: &mut Socket, step: impl FnOnce(&mut Socket, &mut Desk<'_>)) {
+        let before = self.out.len();
+        let PipelineStats { anomalies, events: frames, .. } = &mut *self.stats;
+        let scratch = Scratch { events: &mut *self.events, anomalies, frames };
+        step(socket, &mut Desk { info: self.info, identity: [self.seed, self.conn.0], scratch, out: &mut *self.out });
+        let turns = (self.out.len() - before) as u64;
+        self.stats.exchanges += turns;
+        self.stats.inferences += turns;
+        if turns > 0 {
+            *self.others = None;
+        }
+        if socket.is_unknown() {
+            self.mute = Some(Anomaly::Upgraded);
+        }
+        if socket.skipped() > FOOTING {
+            self.mute = Some(Anomaly::MissedStart);
+        }
+    }
+
     fn over(&mut self, done: Option<Inference>, how: Over) {
         match done {
             Some(inference) => {
