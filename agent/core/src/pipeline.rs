@@ -246,7 +246,7 @@ impl Pipeline {
         // The common case is one event in one chunk in one piece, like the one before.
         if let Some(c) = self.conns.get_mut(&conn)
             && let Stage::Http(http) = &mut c.stage
-            && let Some((id, part)) = http.session.whole_part(dir, bytes)
+            && let Some((id, part)) = http.session.whole_part(dir, at, bytes)
             && let Some(more) = http.calls.event(id, at, part, &mut self.stats.events)
         {
             c.last = at;
@@ -580,7 +580,7 @@ impl Http {
     /// Lets the session work and takes what it yields to the calls.
     fn run(&mut self, sink: &mut Sink<'_>, at: Timestamp, step: impl FnOnce(&mut Session, &mut dyn FnMut(HttpEvent<'_>))) {
         let Self { session, calls, upgraded, socket } = self;
-        let (requests, protocol) = (session.requests(), session.protocol());
+        let (requests, protocol, shared) = (session.requests(), session.protocol(), session.is_shared());
         let mut take = |event: HttpEvent<'_>| {
             let PipelineStats { anomalies, events: frames, .. } = &mut *sink.stats;
             let mut cx = Scratch { events: &mut *sink.events, anomalies, frames };
@@ -603,7 +603,7 @@ impl Http {
                 }
                 HttpEvent::Odd(what) => {
                     sink.stats.anomalies.count(what);
-                    if what == Anomaly::HeadTooLong {
+                    if what == Anomaly::HeadTooLong && !shared {
                         sink.mute = Some(Anomaly::HeadTooLong);
                     }
                 }
