@@ -17,13 +17,17 @@
 //!
 //! ```text
 //! 0 > @post URL [name:value …] {json}         a whole POST request
-//! 9 < @head STATUS TYPE [name:value …]        the head of a chunked response; with content-encoding:gzip or deflate all that
+//! 9 < @head STATUS TYPE [name:value …]        the head of a chunked response; with content-encoding:gzip, deflate, br or zstd all that
 //!                                             follows is compressed, each piece flushed
 //! 9 < @data {json}                            one HTTP chunk with one event
 //! 9 < @event NAME {json}                      one HTTP chunk with one named event
 //! 9 < @chunk BYTES                            one HTTP chunk
+//! 9 < @message NAME {json}                    one HTTP chunk with one message of an AWS event-stream
+//! 9 < @exception CLASS {json}                 the same, as an exception
+//! 9 < @wrapped {json}                         the same, as Bedrock wraps what a model says: base64 in an event `chunk`
 //! 9 < @last                                   the last chunk
 //! 9 < @json STATUS [name:value …] {json}      a whole JSON response
+//! 9 < @ws …                                   frames of a WebSocket: [`crate::wire_ws`]
 //! ```
 
 use std::fmt::Write as _;
@@ -31,11 +35,16 @@ use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
+use base64::Engine as _;
 use flate2::Compression;
 use flate2::write::{GzEncoder, ZlibEncoder};
 use tokengauge_core::inference::{Inference, Reason};
 use tokengauge_core::pipeline::{Options, Pipeline, PipelineStats};
 use tokengauge_core::stream::{ConnId, ConnInfo, Direction, End, Endpoints, GapReason, Side, StreamEvent, TapKind, Timestamp};
+use zstd_safe::zstd_sys::ZSTD_EndDirective;
+use zstd_safe::{CCtx, InBuffer, OutBuffer};
+
+use crate::wire_ws::Ws;
 
 /// The instant 0 of every flow.
 pub const BASE: Timestamp = Timestamp::from_unix_nanos(1_700_000_000_000_000_000);
@@ -128,6 +137,22 @@ enum Coder {
     Plain,
     Gzip(GzEncoder<Vec<u8>>),
     Deflate(ZlibEncoder<Vec<u8>>),
+    Brotli(Box<brotli_encoder::CompressorWriter<Vec<u8>>>),
+    Zstd(CCtx<'static>),
+}
+
+/// Compresses one piece.
+fn zstd(context: &mut CCtx<'_>, bytes: &[u8], how: ZSTD_EndDirective) -> Vec<u8> {
+    let (mut from, mut all) = (InBuffer::around(bytes), Vec::new());
+    loop {
+        let mut room = vec![0; 4096];
+        let mut to = OutBuffer::around(room.as_mut_slice());
+        let left = context.compress_stream2(&mut to, &mut from, how).unwrap();
+        all.extend_from_slice(to.as_slice());
+        if left == 0 && from.pos() == bytes.len() {
+            return all;
+        }
+    }
 }
 
 impl Coder {
@@ -144,6 +169,12 @@ impl Coder {
                 z.flush().unwrap();
                 std::mem::take(z.get_mut())
             }
+            Self::Brotli(z) => {
+                z.write_all(bytes).unwrap();
+                z.flush().unwrap();
+                std::mem::take(z.get_mut())
+            }
+            Self::Zstd(context) => zstd(context, bytes, ZSTD_EndDirective::ZSTD_e_flush),
         }
     }
 
@@ -152,6 +183,8 @@ impl Coder {
             Self::Plain => Vec::new(),
             Self::Gzip(z) => z.finish().unwrap(),
             Self::Deflate(z) => z.finish().unwrap(),
+            Self::Brotli(z) => z.into_inner(),
+            Self::Zstd(mut context) => zstd(&mut context, b"", ZSTD_EndDirective::ZSTD_e_end),
         }
     }
 }
@@ -197,6 +230,31 @@ fn whole(first: &str, words: &str, body: &str) -> Vec<u8> {
     format!("{first}\r\ncontent-type: application/json\r\n{}content-length: {}\r\n\r\n{body}", fields(words), body.len()).into_bytes()
 }
 
+/// A message of an AWS event-stream.
+fn message(name: &str, exception: bool, payload: &[u8]) -> Vec<u8> {
+    let crc = |bytes: &[u8]| {
+        let mut crc = flate2::Crc::new();
+        crc.update(bytes);
+        crc.sum().to_be_bytes()
+    };
+    let (kind, named) = if exception { ("exception", ":exception-type") } else { ("event", ":event-type") };
+    let mut heads = Vec::new();
+    for (key, value) in [(named, name), (":content-type", "application/json"), (":message-type", kind)] {
+        heads.push(key.len() as u8);
+        heads.extend(key.as_bytes());
+        heads.push(7);
+        heads.extend((value.len() as u16).to_be_bytes());
+        heads.extend(value.as_bytes());
+    }
+    let mut out = ((16 + heads.len() + payload.len()) as u32).to_be_bytes().to_vec();
+    out.extend((heads.len() as u32).to_be_bytes());
+    out.extend(crc(&out));
+    out.extend(heads);
+    out.extend(payload);
+    out.extend(crc(&out));
+    out
+}
+
 /// The words before the JSON, and the JSON.
 fn before_json(text: &str) -> (&str, &str) {
     let at = text.find(['{', '[']);
@@ -204,12 +262,12 @@ fn before_json(text: &str) -> (&str, &str) {
 }
 
 /// The bytes of a helper.
-fn helper(name: &str, rest: &str, coder: &mut Coder) -> Result<Vec<u8>, String> {
+fn helper(word: &str, rest: &str, coder: &mut Coder) -> Result<Vec<u8>, String> {
     let first_word = |text: &'_ str| -> (String, String) {
         let (a, b) = text.split_once(' ').unwrap_or((text, ""));
         (a.to_owned(), b.trim().to_owned())
     };
-    Ok(match name {
+    Ok(match word {
         "@post" => {
             let (url, rest) = first_word(rest);
             let (words, body) = before_json(&rest);
@@ -228,6 +286,10 @@ fn helper(name: &str, rest: &str, coder: &mut Coder) -> Result<Vec<u8>, String> 
             *coder = match () {
                 () if words.contains("content-encoding:gzip") => Coder::Gzip(GzEncoder::new(Vec::new(), Compression::default())),
                 () if words.contains("content-encoding:deflate") => Coder::Deflate(ZlibEncoder::new(Vec::new(), Compression::default())),
+                () if words.contains("content-encoding:br") => {
+                    Coder::Brotli(Box::new(brotli_encoder::CompressorWriter::new(Vec::new(), 4096, 5, 22)))
+                }
+                () if words.contains("content-encoding:zstd") => Coder::Zstd(CCtx::create()),
                 () => Coder::Plain,
             };
             let fields = fields(&words);
@@ -239,6 +301,15 @@ fn helper(name: &str, rest: &str, coder: &mut Coder) -> Result<Vec<u8>, String> 
             chunk(&coder.code(format!("event: {event}\ndata: {data}\n\n").as_bytes()))
         }
         "@chunk" => chunk(&coder.code(&unescape(rest)?)),
+        "@message" | "@exception" => {
+            let (name, payload) = first_word(rest);
+            chunk(&coder.code(&message(&name, word == "@exception", payload.as_bytes())))
+        }
+        "@wrapped" => {
+            let bytes = base64::engine::general_purpose::STANDARD.encode(rest);
+            let payload = format!(r#"{{"bytes":"{bytes}","p":"{}"}}"#, &"abcdefghijklm"[..rest.len() % 13]);
+            chunk(&coder.code(&message("chunk", false, payload.as_bytes())))
+        }
         "@last" => [chunk(&coder.end()), b"0\r\n\r\n".to_vec()].concat(),
         other => return Err(format!("unknown helper {other}")),
     })
@@ -251,9 +322,9 @@ impl Flow {
     /// The line that cannot be read, and why.
     pub fn parse(name: &str, text: &str) -> Result<Self, String> {
         let mut flow = Self { name: name.to_owned(), seat: Seat::Client, from_start: true, steps: Vec::new() };
-        let mut coder = Coder::default();
+        let (mut coder, mut ws) = (Coder::default(), Ws::default());
         for (n, line) in text.lines().enumerate() {
-            flow.line(line.trim(), &mut coder).map_err(|why| format!("{name}:{}: {why}", n + 1))?;
+            flow.line(line.trim(), &mut coder, &mut ws).map_err(|why| format!("{name}:{}: {why}", n + 1))?;
         }
         let last = flow.steps.last().map_or(Duration::ZERO, Step::at);
         if !matches!(flow.steps.last(), Some(Step::End(_, Ended::Input))) {
@@ -262,7 +333,7 @@ impl Flow {
         Ok(flow)
     }
 
-    fn line(&mut self, line: &str, coder: &mut Coder) -> Result<(), String> {
+    fn line(&mut self, line: &str, coder: &mut Coder, ws: &mut Ws) -> Result<(), String> {
         match line {
             "" => return Ok(()),
             "@midstream" => self.from_start = false,
@@ -277,13 +348,13 @@ impl Flow {
                 if self.steps.last().is_some_and(|s| s.at() > at) {
                     return Err("time runs backwards".into());
                 }
-                self.steps.push(Self::step(at, rest.trim_start(), coder)?);
+                self.steps.push(Self::step(at, rest.trim_start(), coder, ws)?);
             }
         }
         Ok(())
     }
 
-    fn step(at: Duration, rest: &str, coder: &mut Coder) -> Result<Step, String> {
+    fn step(at: Duration, rest: &str, coder: &mut Coder, ws: &mut Ws) -> Result<Step, String> {
         let (who, what) = match rest.split_once(' ') {
             Some((">", what)) => (Who::Client, what),
             Some(("<", what)) => (Who::Server, what),
@@ -304,6 +375,9 @@ impl Flow {
             "@fin" => Step::End(at, Ended::Fin(who)),
             "@rst" => Step::End(at, Ended::Rst(who)),
             "@released" => Step::End(at, Ended::Released),
+            _ if word.starts_with("@ws") => {
+                Step::Data(at, who, ws.helper(word, arg, who).unwrap_or_else(|| Err(format!("unknown helper {word}")))?)
+            }
             _ if word.starts_with('@') => Step::Data(at, who, helper(word, arg, coder)?),
             _ => Step::Data(at, who, unescape(what)?),
         })

@@ -6,6 +6,7 @@ pub mod figures;
 pub mod flow;
 pub mod recordings;
 pub mod tidy;
+pub mod wire_ws;
 
 use std::path::{Path, PathBuf};
 

@@ -5,11 +5,12 @@
 
 use crate::anomaly::Anomaly;
 use crate::dialect::body::{Asked, http_error_kind};
+use crate::dialect::shape::Shape;
 use crate::dialect::{self, Dialect, FrameKind, Match, Reader};
 use crate::facts::Facts;
 use crate::framing::json::Skeleton;
 use crate::framing::{Framer, Framing, Unit};
-use crate::http::coding::{Decoder, STATE_BYTES};
+use crate::http::coding::Decoder;
 use crate::http::event::{EndedBy, Over, Side};
 use crate::http::head::{MediaType, RequestHead, ResponseHead};
 use crate::inference::{Inference, Request, Response};
@@ -22,24 +23,25 @@ const REQUEST_DEPTH: usize = 2;
 /// Containers of an answer that are looked into: `choices[0].message.tool_calls[0].function`.
 const ANSWER_DEPTH: usize = 7;
 
-/// One exchange.
+/// One exchange. What every chunk of a stream needs stands first and together; the rest is boxed where it is large and often absent.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Call {
-    head: RequestHead,
+    body: Body,
+    reader: Option<Box<dyn Reader>>,
+    decoder: Option<Box<Decoder>>,
+    response_bytes: u64,
+    measure: Measure,
     dialect: Option<&'static dyn Dialect>,
     certainty: Match,
     asked: Asked,
-    request_body: Option<Skeleton>,
-    request_decoder: Option<Decoder>,
+    request_body: Option<Box<Skeleton>>,
+    request_decoder: Option<Box<Decoder>>,
     request_bytes: u64,
-    measure: Measure,
-    response: Option<ResponseHead>,
-    response_bytes: u64,
-    decoder: Option<Decoder>,
-    body: Body,
+    response: Option<Box<ResponseHead>>,
     /// How a body is cut that its head calls JSON, where it is a stream all the same.
     pieces: Option<Framing>,
-    reader: Option<Box<dyn Reader>>,
+    head: RequestHead,
 }
 
 /// How the response's body is read.
@@ -59,12 +61,12 @@ impl Call {
     /// A call whose request's first byte came at `begun`.
     pub fn new(begun: Timestamp, head: RequestHead) -> Self {
         let (dialect, certainty) = dialect::recognise(&head).map_or((None, Match::No), |(d, m)| (Some(d), m));
-        let request_decoder = head.coding.filter(|_| dialect.is_some()).and_then(Decoder::new);
+        let request_decoder = head.coding.filter(|_| dialect.is_some()).and_then(Decoder::new).map(Box::new);
         Self {
             dialect,
             certainty,
             asked: Asked::default(),
-            request_body: dialect.map(|_| Skeleton::new(REQUEST_DEPTH)),
+            request_body: dialect.map(|_| Box::new(Skeleton::new(REQUEST_DEPTH))),
             request_decoder,
             request_bytes: 0,
             measure: Measure::new(begun),
@@ -90,8 +92,8 @@ impl Call {
             Body::Json(s) => s.buffered(),
             Body::Skipped | Body::Undecided => 0,
         };
-        let decoders = usize::from(self.decoder.is_some()) + usize::from(self.request_decoder.is_some());
-        body + self.request_body.as_ref().map_or(0, Skeleton::buffered) + decoders * STATE_BYTES + self.measure.timeline.buffered()
+        let decoders = [&self.decoder, &self.request_decoder].into_iter().flatten().map(|d| d.buffered()).sum::<usize>();
+        body + self.request_body.as_ref().map_or(0, |body| body.buffered()) + decoders + self.measure.timeline.buffered()
     }
 
     /// Gives up the single gaps between chunks to save memory.
@@ -171,7 +173,7 @@ impl Call {
             }
             cx.events.drain(..).for_each(|e| self.measure.facts.take(e));
             if let Some(coding) = head.coding {
-                self.decoder = Decoder::new(coding);
+                self.decoder = Decoder::new(coding).map(Box::new);
                 if self.decoder.is_none() {
                     cx.anomalies.count(Anomaly::UnknownCoding);
                     self.measure.facts.unread = true;
@@ -182,7 +184,29 @@ impl Call {
                 self.measure.facts.server.get_or_insert_default().total = Some(ms / 1000.0);
             }
         }
-        self.response = Some(head);
+        self.response = Some(Box::new(head));
+    }
+
+    /// The next bytes of the response's body, if they are one whole event of a stream in no coding, and that is like the last one: then
+    /// [`Call::response_body`] need not be called. Returns by how much more is buffered.
+    #[inline]
+    pub fn event(&mut self, at: Timestamp, bytes: &[u8], frames: &mut u64) -> Option<usize> {
+        if self.decoder.is_some() {
+            return None;
+        }
+        let reader = self.reader.as_deref()?;
+        let before = self.measure.timeline.buffered();
+        again(&self.body, reader, &mut self.measure, at, bytes, frames).then(|| {
+            self.measure.timeline.body(at);
+            self.response_bytes += bytes.len() as u64;
+            self.measure.timeline.buffered() - before
+        })
+    }
+
+    /// Asks for the memory that [`Call::event`] will need. The result says nothing.
+    pub fn touch(&self) -> u64 {
+        let shape = self.reader.as_deref().and_then(Reader::shape).map_or(0, Shape::touch);
+        u64::from(shape) ^ self.response_bytes ^ self.measure.timeline.touch() ^ u64::from(self.measure.facts.recognised)
     }
 
     /// Bytes of the response's body.
@@ -390,6 +414,9 @@ impl Reading<'_> {
             }
         }
         let Self { reader, measure, body, at, .. } = self;
+        if again(body, *reader, measure, *at, bytes, cx.frames) {
+            return;
+        }
         match body {
             Body::Stream(framer) => framer.push(bytes, &mut |unit| unit_of(unit, *at, *reader, measure, cx)),
             Body::Json(skeleton) => skeleton.push(bytes),
@@ -412,6 +439,22 @@ impl Reading<'_> {
 /// Whether an event without its blank line is all there: JSON that ends, or a terminator.
 fn is_whole(data: &[u8]) -> bool {
     data.starts_with(b"[DONE]") || serde_json::from_slice::<serde::de::IgnoredAny>(data).is_ok()
+}
+
+/// Takes `bytes` if they are one whole event of a stream that is like the last one: what [`unit_of`] would make of it, without framer and
+/// parser.
+#[inline]
+fn again(body: &Body, reader: &dyn Reader, measure: &mut Measure, at: Timestamp, bytes: &[u8], frames: &mut u64) -> bool {
+    let Body::Stream(Framer::Sse(framer)) = body else { return false };
+    let Some(frame) = framer.whole(bytes) else { return false };
+    let Some((choice, kind)) = reader.shape().and_then(|shape| shape.delta(frame)) else { return false };
+    if measure.timeline.terminated() {
+        return false;
+    }
+    measure.facts.recognised = true;
+    *frames += 1;
+    measure.timeline.delta(at, choice, kind);
+    true
 }
 
 /// One unit of a stream: read, stamped, folded into the facts.

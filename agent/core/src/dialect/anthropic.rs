@@ -159,6 +159,10 @@ struct MessagesReader {
 }
 
 impl Reader for MessagesReader {
+    fn shape(&self) -> Option<&Shape> {
+        Some(&self.shape)
+    }
+
     fn frame(&mut self, frame: Frame<'_>, out: &mut Vec<LlmEvent>) -> FrameKind {
         if let Some(event) = self.shape.event(frame) {
             out.push(event);

@@ -245,6 +245,10 @@ struct ConverseReader {
 }
 
 impl Reader for ConverseReader {
+    fn shape(&self) -> Option<&Shape> {
+        Some(&self.shape)
+    }
+
     fn frame(&mut self, frame: Frame<'_>, out: &mut Vec<LlmEvent>) -> FrameKind {
         if let Some(event) = self.shape.event(frame) {
             out.push(event);

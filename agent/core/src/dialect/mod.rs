@@ -14,7 +14,7 @@ pub mod interactions;
 pub mod openai;
 pub mod realtime;
 pub mod responses;
-mod shape;
+pub mod shape;
 mod turns;
 
 use crate::framing::{Frame, Framing};
@@ -23,6 +23,7 @@ use crate::inference::{Operation, ServerTiming, Usage};
 use crate::name::Name;
 use body::Asked;
 use conversation::Conversation;
+use shape::Shape;
 
 /// Every dialect. Help, documentation and tests are derived from this list; the first that fits best is taken.
 pub static DIALECTS: [&dyn Dialect; 12] = [
@@ -126,6 +127,12 @@ pub trait Reader: std::fmt::Debug + Send {
     /// One event of a stream.
     fn frame(&mut self, frame: Frame<'_>, out: &mut Vec<LlmEvent>) -> FrameKind;
 
+    /// What the stream's next event looks like if it is like the last one. An event of this shape is what [`Shape::delta`] says; it
+    /// need not be given to [`Reader::frame`].
+    fn shape(&self) -> Option<&Shape> {
+        None
+    }
+
     /// A whole answer that is no stream, reduced by [`crate::framing::json::Skeleton`].
     fn answer(&mut self, body: &[u8], out: &mut Vec<LlmEvent>) -> FrameKind;
 }
@@ -197,6 +204,13 @@ pub enum Output {
     Summary,
     /// A tool call's name or arguments.
     Tool,
+}
+
+impl Output {
+    /// Whether it is reasoning, in full or summarised.
+    pub const fn is_reasoning(self) -> bool {
+        matches!(self, Self::Reasoning | Self::Summary)
+    }
 }
 
 /// The dialects that may own a request, best first.

@@ -205,6 +205,10 @@ pub(super) struct EventReader {
 }
 
 impl Reader for EventReader {
+    fn shape(&self) -> Option<&Shape> {
+        Some(&self.shape)
+    }
+
     fn frame(&mut self, frame: Frame<'_>, out: &mut Vec<LlmEvent>) -> FrameKind {
         if let Some(event) = self.shape.event(frame) {
             out.push(event);

@@ -4,7 +4,7 @@
 use flate2::{Decompress, FlushDecompress, Status};
 
 use crate::anomaly::Anomaly;
-use crate::http::coding::{FREE_OUTPUT, MAX_RATIO, STATE_BYTES};
+use crate::http::coding::{FREE_OUTPUT, INFLATE_BYTES, MAX_RATIO};
 
 /// What a sender leaves off each message (RFC 7692 §7.2.1).
 const TAIL: [u8; 4] = [0, 0, 0xff, 0xff];
@@ -29,7 +29,7 @@ impl Inflater {
 
     /// Bytes that are buffered.
     pub fn buffered(&self) -> usize {
-        if self.state.is_some() { STATE_BYTES } else { 0 }
+        if self.state.is_some() { INFLATE_BYTES } else { 0 }
     }
 
     /// A message begins. Whether it can be read.
