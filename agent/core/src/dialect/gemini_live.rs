@@ -464,3 +464,34 @@ impl Conversation for Session {
         self.model.clone()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dialect::conversation::hold;
+    use expect_test::{Expect, expect};
+
+    const ASK: &str = r#">{"clientContent":{"turnComplete":true}}"#;
+    const TEXT: &str = r#"<{"serverContent":{"modelTurn":{"parts":[{"text":"a"}]}}}"#;
+    const DONE: &str = r#"<{"serverContent":{"turnComplete":true}}"#;
+    const COUNTS: &str = r#"<{"usageMetadata":{"promptTokenCount":1}}"#;
+
+    fn check(lines: &[&str], want: Expect) {
+        want.assert_eq(&hold(Box::new(Session::default()), lines));
+    }
+
+    #[test]
+    fn one_after_the_other() {
+        check(&[ASK, TEXT, DONE, COUNTS, ASK, ASK, TEXT, DONE, TEXT, DONE, COUNTS], expect![[""]]);
+        check(&[r#">{"clientContent":{"turnComplete":false}}"#, r#">{"realtimeInput":{"text":"x"}}"#, DONE], expect![[""]]);
+        check(&[TEXT, DONE, DONE, "<[]", "<{", ">{", r#"<{"toolCall":{"functionCalls":[{"name":"f"},{"args":{}}]}}"#], expect![[""]]);
+    }
+
+    #[test]
+    fn missing_messages() {
+        check(&[ASK, TEXT, "?", TEXT, DONE, ASK, TEXT, DONE], expect![[""]]);
+        check(&[ASK, TEXT, "?", ASK, TEXT, DONE, ASK, TEXT, DONE], expect![[""]]);
+        check(&["!", ASK, TEXT, DONE, ASK, TEXT, DONE], expect![[""]]);
+        check(&["?", TEXT, DONE, TEXT, DONE], expect![[""]]);
+    }
+}

@@ -359,3 +359,107 @@ impl Conversation for Turns {
         self.model.clone()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dialect::conversation::hold;
+    use expect_test::{Expect, expect};
+
+    const CREATE: &str = r#">{"type":"response.create"}"#;
+
+    fn check(kind: Kind, lines: &[&str], want: Expect) {
+        want.assert_eq(&hold(Box::new(Turns::new(kind)), lines));
+    }
+
+    fn created(id: &str) -> String {
+        format!(r#"<{{"type":"response.created","response":{{"id":"{id}"}}}}"#)
+    }
+
+    fn delta(id: &str) -> String {
+        format!(r#"<{{"type":"response.output_text.delta","response_id":"{id}","delta":"x"}}"#)
+    }
+
+    fn done(id: &str) -> String {
+        format!(r#"<{{"type":"response.done","response":{{"id":"{id}","status":"completed","usage":{{"output_tokens":3}}}}}}"#)
+    }
+
+    #[test]
+    fn missing_messages_of_the_server() {
+        // Its creation is missing: it is told by being the only one that waits.
+        check(Kind::Realtime, &[CREATE, "?", &delta("a"), &done("a")], expect![[""]]);
+        // Nothing more of the first: the next creation says that it is over.
+        check(Kind::Realtime, &[CREATE, &created("a"), "?", CREATE, &created("b"), &delta("a"), &done("b")], expect![[""]]);
+        // Not even its creation: who asks again has got the answer before.
+        check(Kind::Realtime, &[CREATE, "?", CREATE, &created("b"), &done("b")], expect![[""]]);
+        // The mark is missing, or is older than the hole.
+        check(
+            Kind::Realtime,
+            &[r#"<{"type":"input_audio_buffer.committed"}"#, "?", &created("a"), &done("a"), &created("b"), &done("b")],
+            expect![[""]],
+        );
+    }
+
+    #[test]
+    fn missing_messages_of_the_client() {
+        check(
+            Kind::Realtime,
+            &[
+                "!",
+                &created("a"),
+                &done("a"),
+                r#"<{"type":"input_audio_buffer.committed"}"#,
+                &created("b"),
+                &done("b"),
+                "!",
+                CREATE,
+                &created("c"),
+                &done("c"),
+            ],
+            expect![[""]],
+        );
+    }
+
+    #[test]
+    fn errors() {
+        let error = r#"<{"type":"error","error":{"type":"t","event_id":null}}"#;
+        check(Kind::Realtime, &[CREATE, error, &created("a"), error, &done("a")], expect![[""]]);
+        check(Kind::Realtime, &[CREATE, error, CREATE, &created("b"), &done("b")], expect![[""]]);
+        check(Kind::Realtime, &[CREATE, error, "?"], expect![[""]]);
+        check(Kind::Realtime, &[error, "<[]", "<{", r#"<{"type":7}"#, r#">{"type":{}}"#], expect![[""]]);
+        check(Kind::Responses, &[CREATE, &created("a"), error, CREATE, error], expect![[""]]);
+    }
+
+    #[test]
+    fn lanes() {
+        let lane = |kind: &str, lane: &str| {
+            format!(r#"<{{"type":"response.{kind}","stream_id":"{lane}","delta":"x","response":{{"id":"r{lane}"}}}}"#)
+        };
+        let ask = |lane: &str| format!(r#">{{"type":"response.create","stream_id":"{lane}"}}"#);
+        let event = |lane: &str| format!(r#"<{{"type":"response.output_text.delta","stream_id":"{lane}","delta":"x"}}"#);
+        check(
+            Kind::Responses,
+            &[
+                &ask("1"),
+                &ask("2"),
+                &lane("created", "2"),
+                &lane("created", "1"),
+                &event("1"),
+                &event("2"),
+                &event("3"),
+                &lane("completed", "1"),
+                &event("2"),
+                &lane("completed", "2"),
+            ],
+            expect![[""]],
+        );
+    }
+
+    #[test]
+    fn turns_are_bounded() {
+        let mut lines = vec![CREATE; MAX_TURNS + 2];
+        lines.push("?");
+        let log = hold(Box::new(Turns::new(Kind::Realtime)), &lines);
+        assert_eq!(log.matches("lost").count(), 2, "{log}");
+    }
+}
