@@ -85,6 +85,11 @@ impl Call {
         self.dialect.is_some() && (self.certainty == Match::Certain || self.measure.facts.recognised)
     }
 
+    /// Whether this may turn out to be LLM traffic.
+    pub fn may_be_llm(&self) -> bool {
+        self.dialect.is_some()
+    }
+
     /// Bytes that are buffered.
     pub fn buffered(&self) -> usize {
         let body = match &self.body {

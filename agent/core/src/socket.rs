@@ -64,7 +64,8 @@ pub struct Socket {
     talk: Talk,
     turns: Vec<Turn>,
     mark: Option<Timestamp>,
-    client_finished: bool,
+    /// How the client ended its side, if it has. The server may still have something to say, or to have said.
+    client_left: Option<EndedBy>,
     /// Reused for one message.
     heard: Vec<TurnEvent>,
 }
@@ -87,7 +88,7 @@ impl Socket {
             talk,
             turns: Vec::new(),
             mark: None,
-            client_finished: false,
+            client_left: None,
             heard: Vec::new(),
             head,
             answer,
@@ -146,10 +147,8 @@ impl Socket {
         step(&mut messages, &mut |event| match event {
             Event::Message { begun, data, bytes } => self.message(from, begun, at, (data, bytes), desk),
             Event::Lost => self.missing(from, at, desk),
-            Event::Close(code) => {
-                let how = if from == Side::Request { Over::ClientClosed } else { Over::ServerClosed };
-                self.all_over(at, how, EndedBy::CloseFrame, code, desk);
-            }
+            Event::Close(_) if from == Side::Request => drop(self.client_left.get_or_insert(EndedBy::CloseFrame)),
+            Event::Close(code) => self.ended(at, Over::ServerClosed, EndedBy::CloseFrame, code, desk),
             Event::Odd(what) => desk.scratch.anomalies.count(what),
         });
         match from {
@@ -316,23 +315,42 @@ impl Socket {
     /// The connection or one half of it ended.
     pub fn close(&mut self, end: End, at: Timestamp, desk: &mut Desk<'_>) {
         let by = EndedBy::from(end);
-        let client = |is: bool, else_: Over| if is { Over::ClientClosed } else { else_ };
         let how = match end {
             End::Finished(dir) if dir == self.requests => {
-                self.client_finished = true;
+                self.client_left.get_or_insert(by);
                 return;
             }
-            End::Finished(_) => client(self.client_finished, Over::ServerClosed),
-            End::Reset(dir) => client(dir == self.requests || self.client_finished, Over::ServerReset),
+            End::Finished(_) => Over::ServerClosed,
+            End::Reset(dir) => {
+                if dir == self.requests {
+                    Over::ClientClosed
+                } else {
+                    Over::ServerReset
+                }
+            }
             // The process at `local` let go: the client when requests go forward, else the server.
-            End::Released => client(self.requests == Direction::Forward || self.client_finished, Over::ServerClosed),
+            End::Released => {
+                if self.requests == Direction::Forward {
+                    Over::ClientClosed
+                } else {
+                    Over::ServerClosed
+                }
+            }
             // A server that lets go without a goodbye has lost its client; a client that does so aborts.
             End::Abandoned => Over::ClientClosed,
             End::Idle => Over::Timeout,
             End::Evicted => Over::Evicted,
-            End::InputEnded => client(self.client_finished, Over::InputEnded),
+            End::InputEnded => Over::InputEnded,
         };
-        self.all_over(at, how, by, None, desk);
+        self.ended(at, how, by, None, desk);
+    }
+
+    /// The server's side ended, or the whole connection: every turn is over. If the client had left before, that is why.
+    fn ended(&mut self, at: Timestamp, how: Over, by: EndedBy, code: Option<u16>, desk: &mut Desk<'_>) {
+        match self.client_left {
+            Some(by) if how != Over::Evicted => self.all_over(at, Over::ClientClosed, by, None, desk),
+            _ => self.all_over(at, how, by, code, desk),
+        }
     }
 
     /// Turns whose API has ended for some time, while the conversation goes on: they are over.

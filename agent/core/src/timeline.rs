@@ -23,8 +23,6 @@ pub struct Timeline {
     /// Last output of the choice that came first, which is mostly the only one; `None` after a hole.
     first_choice: Option<(u32, Option<Timestamp>)>,
     chunks: Chunks,
-    /// Whether reasoning was only summarised: the length of its text says nothing about its tokens.
-    summarised: bool,
     /// A hole lies somewhere behind the last frame that was seen.
     hole_since_frame: bool,
     /// Whether the `first_` mark of the same name and `terminator` are set.
@@ -39,6 +37,8 @@ pub struct Timeline {
     start: Timestamp,
     request_sent: Option<Timestamp>,
     response_head: Option<Timestamp>,
+    /// Whether reasoning was only summarised: its text says nothing about the pace of its tokens.
+    summarised: bool,
     /// As `first_choice`, for the others.
     choices: Vec<(u32, Option<Timestamp>)>,
     holes: u32,
@@ -97,8 +97,8 @@ impl Timeline {
             first_generated: None,
             last_generated: Timestamp::default(),
             terminator: None,
-            summarised: false,
             seen: Seen::default(),
+            summarised: false,
             chunks: Chunks::default(),
             first_choice: None,
             choices: Vec::new(),

@@ -4,6 +4,7 @@
 //! reader (invariant 6): no event has a field for one.
 
 pub mod anthropic;
+pub mod asked;
 pub mod bedrock;
 pub mod bedrock_invoke;
 pub mod body;

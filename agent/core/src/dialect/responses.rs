@@ -66,7 +66,7 @@ impl Dialect for Responses {
 
     fn confirms(&self, asked: &Asked) -> bool {
         // A stored prompt may stand for the input.
-        (asked.input.0 || asked.prompt.0) && !asked.messages.0
+        (asked.input.0 || asked.prompt.1) && !asked.messages.0
     }
 
     fn reader(&self) -> Box<dyn Reader> {
