@@ -235,14 +235,13 @@ impl Pipeline {
     fn parse(&mut self, conn: ConnId, dir: Direction, at: Timestamp, bytes: &[u8], out: &mut Vec<Inference>) -> Verdict {
         self.work(conn, at, out, |stage, sink| match stage {
             Stage::Detecting(detecting) => {
-                if let Some(http) = detecting.data(sink, dir, at, bytes) {
-                    *stage = Stage::Http(Box::new(http));
+                if let Some(mut http) = detecting.data(sink, dir, at, bytes) {
+                    *stage = http.socket.take().map_or_else(|| Stage::Http(Box::new(http)), Stage::Socket);
                 }
             }
             Stage::Http(http) => {
-                let rest = http.data(sink, dir, at, bytes);
-                if let Some(mut socket) = http.socket.take() {
-                    sink.socket(&mut socket, |socket, desk| socket.data(dir, at, rest, desk));
+                http.data(sink, dir, at, bytes);
+                if let Some(socket) = http.socket.take() {
                     *stage = Stage::Socket(socket);
                 }
             }
@@ -500,15 +499,18 @@ impl Http {
         self.session.buffered() + self.calls.buffered()
     }
 
-    /// Takes the next bytes; returns those that are HTTP no more.
-    fn data<'b>(&mut self, sink: &mut Sink<'_>, dir: Direction, at: Timestamp, mut bytes: &'b [u8]) -> &'b [u8] {
-        loop {
+    /// Takes the next bytes. What is HTTP no more goes to what the connection has become.
+    fn data(&mut self, sink: &mut Sink<'_>, dir: Direction, at: Timestamp, mut bytes: &[u8]) {
+        while self.socket.is_none() {
             let mut rest: &[u8] = &[];
             self.run(sink, at, |session, out| rest = session.data(dir, at, bytes, out));
-            if rest.is_empty() || self.upgraded {
-                return rest;
-            }
             bytes = rest;
+            if rest.is_empty() || self.upgraded {
+                return;
+            }
+        }
+        if let Some(socket) = &mut self.socket {
+            sink.socket(socket, |socket, desk| socket.data(dir, at, bytes, desk));
         }
     }
 
