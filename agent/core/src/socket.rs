@@ -116,7 +116,7 @@ impl Socket {
         self.up.buffered() + self.down.buffered() + turns
     }
 
-    /// Bytes skipped in both directions since a frame was found.
+    /// Bytes skipped in both directions while frames are being looked for.
     pub fn skipped(&self) -> u64 {
         self.up.skipped() + self.down.skipped()
     }
@@ -220,15 +220,10 @@ impl Socket {
                 Box::default()
             }
         };
-        if self.blind() {
+        if self.down.is_blind() {
             measure.hole();
         }
         self.turns.push(Turn { id, measure, asked, request_bytes, response_bytes: 0 });
-    }
-
-    /// Whether messages of the server pass unseen.
-    fn blind(&self) -> bool {
-        self.down.is_blind()
     }
 
     fn event(&mut self, id: TurnId, kind: FrameKind, (begun, at): (Timestamp, Timestamp), bytes: u64, cx: &mut Scratch<'_>) {
@@ -272,7 +267,10 @@ impl Socket {
 
     fn over(&mut self, id: TurnId, at: Timestamp, how: Over, by: EndedBy, code: Option<u16>, desk: &mut Desk<'_>) {
         let Some(n) = self.turns.iter().position(|t| t.id == id) else { return };
-        let turn = self.turns.remove(n);
+        let mut turn = self.turns.remove(n);
+        if self.down.is_blind() && !turn.measure.timeline.terminated() {
+            turn.measure.missing();
+        }
         let Talk::Known(dialect, conversation) = &self.talk else { return };
         let identity = [desk.identity[0], desk.identity[1], TURN_IDS + id];
         let place = Place { info: desk.info, requests: self.requests, protocol: PROTOCOL, identity };

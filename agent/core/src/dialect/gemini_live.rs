@@ -482,16 +482,94 @@ mod tests {
 
     #[test]
     fn one_after_the_other() {
-        check(&[ASK, TEXT, DONE, COUNTS, ASK, ASK, TEXT, DONE, TEXT, DONE, COUNTS], expect![[""]]);
-        check(&[r#">{"clientContent":{"turnComplete":false}}"#, r#">{"realtimeInput":{"text":"x"}}"#, DONE], expect![[""]]);
-        check(&[TEXT, DONE, DONE, "<[]", "<{", ">{", r#"<{"toolCall":{"functionCalls":[{"name":"f"},{"args":{}}]}}"#], expect![[""]]);
+        check(
+            &[ASK, TEXT, DONE, COUNTS, ASK, ASK, TEXT, DONE, TEXT, DONE, COUNTS],
+            expect![[r#"
+            0 begins here [0]
+            0 Event [1]
+            0 Last [0]
+            0 aside [1]
+            0 over, 1 begins here [0]
+            2 begins here [0]
+            1 Event [1]
+            1 Last, 1 over [0]
+            2 Event [1]
+            2 Last [0]
+            2 aside [1]
+        "#]],
+        );
+        check(
+            &[r#">{"clientContent":{"turnComplete":false}}"#, r#">{"realtimeInput":{"text":"x"}}"#, DONE],
+            expect![[r#"
+             [0]
+            0 begins here [0]
+            0 Last [0]
+        "#]],
+        );
+        check(
+            &[TEXT, DONE, DONE, "<[]", "<{", ">{", r#"<{"toolCall":{"functionCalls":[{"name":"f"},{"args":{}}]}}"#],
+            expect![[r#"
+            0 begins unseen, 0 Event [1]
+            0 Last [0]
+            missed_start [0]
+            bad_json [0]
+            bad_json [0]
+            bad_json [0]
+            0 over, 1 begins unseen, 1 Event [2]
+        "#]],
+        );
     }
 
     #[test]
     fn missing_messages() {
-        check(&[ASK, TEXT, "?", TEXT, DONE, ASK, TEXT, DONE], expect![[""]]);
-        check(&[ASK, TEXT, "?", ASK, TEXT, DONE, ASK, TEXT, DONE], expect![[""]]);
-        check(&["!", ASK, TEXT, DONE, ASK, TEXT, DONE], expect![[""]]);
-        check(&["?", TEXT, DONE, TEXT, DONE], expect![[""]]);
+        check(
+            &[ASK, TEXT, "?", TEXT, DONE, ASK, TEXT, DONE],
+            expect![[r#"
+            0 begins here [0]
+            0 Event [1]
+             [0]
+            0 Event [1]
+            0 Last [0]
+            0 over, 1 begins here [0]
+            1 Event [1]
+            1 Last [0]
+        "#]],
+        );
+        check(
+            &[ASK, TEXT, "?", ASK, TEXT, DONE, ASK, TEXT, DONE],
+            expect![[r#"
+            0 begins here [0]
+            0 Event [1]
+             [0]
+            1 begins here, 0 lost, 1 lost [0]
+             [0]
+             [0]
+            2 begins here [0]
+            2 Event [1]
+            2 Last [0]
+        "#]],
+        );
+        check(
+            &["!", ASK, TEXT, DONE, ASK, TEXT, DONE],
+            expect![[r#"
+             [0]
+            0 begins here, 0 lost [0]
+             [0]
+             [0]
+            1 begins here [0]
+            1 Event [1]
+            1 Last [0]
+        "#]],
+        );
+        check(
+            &["?", TEXT, DONE, TEXT, DONE],
+            expect![[r#"
+             [0]
+            missed_start [0]
+            missed_start [0]
+            0 begins unseen, 0 Event [1]
+            0 Last [0]
+        "#]],
+        );
     }
 }

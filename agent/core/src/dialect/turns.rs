@@ -387,16 +387,54 @@ mod tests {
     #[test]
     fn missing_messages_of_the_server() {
         // Its creation is missing: it is told by being the only one that waits.
-        check(Kind::Realtime, &[CREATE, "?", &delta("a"), &done("a")], expect![[""]]);
+        check(
+            Kind::Realtime,
+            &[CREATE, "?", &delta("a"), &done("a")],
+            expect![[r#"
+            0 begins here [0]
+             [0]
+            0 Event [1]
+            0 Last, 0 over [3]
+        "#]],
+        );
         // Nothing more of the first: the next creation says that it is over.
-        check(Kind::Realtime, &[CREATE, &created("a"), "?", CREATE, &created("b"), &delta("a"), &done("b")], expect![[""]]);
+        check(
+            Kind::Realtime,
+            &[CREATE, &created("a"), "?", CREATE, &created("b"), &delta("a"), &done("b")],
+            expect![[r#"
+            0 begins here [0]
+            0 Event [2]
+             [0]
+            1 begins here [0]
+            0 lost, 1 Event [2]
+             [0]
+            1 Last, 1 over [2]
+        "#]],
+        );
         // Not even its creation: who asks again has got the answer before.
-        check(Kind::Realtime, &[CREATE, "?", CREATE, &created("b"), &done("b")], expect![[""]]);
+        check(
+            Kind::Realtime,
+            &[CREATE, "?", CREATE, &created("b"), &done("b")],
+            expect![[r#"
+            0 begins here [0]
+             [0]
+            0 lost, 1 begins here [0]
+            1 Event [2]
+            1 Last, 1 over [2]
+        "#]],
+        );
         // The mark is missing, or is older than the hole.
         check(
             Kind::Realtime,
             &[r#"<{"type":"input_audio_buffer.committed"}"#, "?", &created("a"), &done("a"), &created("b"), &done("b")],
-            expect![[""]],
+            expect![[r#"
+                mark [0]
+                 [0]
+                missed_start [0]
+                 [0]
+                0 begins unseen, 0 Event [2]
+                0 Last, 0 over [2]
+            "#]],
         );
     }
 
@@ -416,18 +454,77 @@ mod tests {
                 &created("c"),
                 &done("c"),
             ],
-            expect![[""]],
+            expect![[r#"
+                 [0]
+                missed_start [0]
+                 [0]
+                mark [0]
+                0 begins at the mark, 0 Event [2]
+                0 Last, 0 over [2]
+                 [0]
+                1 begins here [0]
+                1 Event [2]
+                1 Last, 1 over [2]
+            "#]],
         );
     }
 
     #[test]
     fn errors() {
         let error = r#"<{"type":"error","error":{"type":"t","event_id":null}}"#;
-        check(Kind::Realtime, &[CREATE, error, &created("a"), error, &done("a")], expect![[""]]);
-        check(Kind::Realtime, &[CREATE, error, CREATE, &created("b"), &done("b")], expect![[""]]);
-        check(Kind::Realtime, &[CREATE, error, "?"], expect![[""]]);
-        check(Kind::Realtime, &[error, "<[]", "<{", r#"<{"type":7}"#, r#">{"type":{}}"#], expect![[""]]);
-        check(Kind::Responses, &[CREATE, &created("a"), error, CREATE, error], expect![[""]]);
+        check(
+            Kind::Realtime,
+            &[CREATE, error, &created("a"), error, &done("a")],
+            expect![[r#"
+            0 begins here [0]
+            0 suspected [1]
+            0 pardoned, 0 Event [2]
+             [0]
+            0 Last, 0 over [2]
+        "#]],
+        );
+        check(
+            Kind::Realtime,
+            &[CREATE, error, CREATE, &created("b"), &done("b")],
+            expect![[r#"
+            0 begins here [0]
+            0 suspected [1]
+            0 over, 1 begins here [0]
+            1 Event [2]
+            1 Last, 1 over [2]
+        "#]],
+        );
+        check(
+            Kind::Realtime,
+            &[CREATE, error, "?"],
+            expect![[r#"
+            0 begins here [0]
+            0 suspected [1]
+            0 lost [0]
+        "#]],
+        );
+        check(
+            Kind::Realtime,
+            &[error, "<[]", "<{", r#"<{"type":7}"#, r#">{"type":{}}"#],
+            expect![[r#"
+             [0]
+            bad_json [0]
+            bad_json [0]
+             [0]
+             [0]
+        "#]],
+        );
+        check(
+            Kind::Responses,
+            &[CREATE, &created("a"), error, CREATE, error],
+            expect![[r#"
+            0 begins here [0]
+            0 Event [1]
+            0 Event [1]
+            1 begins here [0]
+            0 Event [1]
+        "#]],
+        );
     }
 
     #[test]
@@ -451,7 +548,18 @@ mod tests {
                 &event("2"),
                 &lane("completed", "2"),
             ],
-            expect![[""]],
+            expect![[r#"
+                0 begins here [0]
+                1 begins here [0]
+                1 Event [1]
+                0 Event [1]
+                0 Event [1]
+                1 Event [1]
+                 [0]
+                0 Last, 0 over [0]
+                1 Event [1]
+                1 Last, 1 over [0]
+            "#]],
         );
     }
 

@@ -85,14 +85,14 @@ impl Messages {
         self.parser.buffered() + self.assembly.body.buffered() + self.assembly.inflater.buffered()
     }
 
-    /// Bytes skipped since a frame was found.
+    /// Bytes skipped while a frame is being looked for.
     pub fn skipped(&self) -> u64 {
         self.parser.skipped()
     }
 
     /// Whether messages pass unseen.
     pub fn is_blind(&self) -> bool {
-        self.parser.is_lost() || self.assembly.inflater.is_broken()
+        self.parser.skipped() > 0 || self.assembly.inflater.is_broken()
     }
 
     /// Takes the next bytes.
