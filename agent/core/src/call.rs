@@ -12,7 +12,7 @@ use crate::framing::json::Skeleton;
 use crate::framing::{Framer, Framing, Unit};
 use crate::http::coding::Decoder;
 use crate::http::event::{EndedBy, Over, Side};
-use crate::http::head::{MediaType, RequestHead, ResponseHead};
+use crate::http::head::{MediaType, RequestHead, ResponseHead, Upgrade};
 use crate::inference::{Inference, Request, Response};
 use crate::measure::{Ended, Exchange, Measure, Place, Scratch};
 use crate::name::Name;
@@ -276,6 +276,10 @@ impl Call {
         let mut answer = None;
         if let Body::Json(skeleton) = &self.body {
             answer = Some(self.answer(skeleton, http_error, how, cx)?);
+        }
+        // Who asks to change to another protocol has asked for nothing yet, unless that was refused.
+        if self.head.upgrade == Some(Upgrade::WebSocket) && !http_error {
+            return None;
         }
         let dialect = self.dialect?;
         if self.certainty < Match::Certain && !self.measure.facts.recognised {

@@ -382,10 +382,10 @@ impl Session {
         let content = m.server_content.0.as_ref();
         let complete = content.is_some_and(|c| c.turn_complete.0 == Some(true));
         if self.blind {
-            // With this one over, the next can be told.
+            // With this one over, the next that is asked for can be told.
             self.blind = !complete;
             if complete {
-                self.unsure = [false; 2];
+                self.unsure = [false, true];
             }
             return;
         }
@@ -445,12 +445,17 @@ impl Conversation for Session {
         }
     }
 
-    fn missing(&mut self, from: Side, _out: &mut Vec<TurnEvent>) {
+    fn missing(&mut self, from: Side, out: &mut Vec<TurnEvent>) {
         match from {
             Side::Request => self.unsure[0] = true,
             Side::Response => {
                 self.unsure[1] = true;
                 self.marked = false;
+                if self.running.len() > 1 {
+                    // The end of the first may be among them.
+                    self.blind = true;
+                    out.extend(self.running.drain(..).map(TurnEvent::Lost));
+                }
             }
         }
     }

@@ -179,7 +179,17 @@ impl Turns {
     fn created(&mut self, response: Option<Name>, lane: Option<Name>, out: &mut Vec<TurnEvent>) -> Option<usize> {
         // A response that was cut off from us and is not heard of when the next one is made, is over.
         self.give_up(|t| t.doubtful && t.response.is_some() && t.lane == lane, out);
-        if let Some(n) = self.turns.iter().position(|t| t.response.is_none() && t.lane == lane) {
+        // Which of several it is, or whether it is one's that spoke, cannot be told where messages are missing.
+        let waits = |t: &Turn| t.response.is_none() && t.lane == lane;
+        let several = self.turns.iter().filter(|t| waits(t)).count() + usize::from(self.marked) > 1;
+        if several && self.turns.iter().any(|t| waits(t) && t.doubtful) {
+            self.give_up(waits, out);
+            self.marked = false;
+            self.gone.extend(response);
+            out.push(TurnEvent::Odd(Anomaly::MissedStart));
+            return None;
+        }
+        if let Some(n) = self.turns.iter().position(waits) {
             let turn = &mut self.turns[n];
             if std::mem::take(&mut turn.suspect) {
                 out.push(TurnEvent::Pardoned(turn.id));
