@@ -12,7 +12,7 @@ use crate::framing::json::Skeleton;
 use crate::framing::{Frame, Framer, Framing, Unit};
 use crate::http::coding::Decoder;
 use crate::http::event::{EndedBy, Over, Side};
-use crate::http::head::{BodyLength, MediaType, RequestHead, ResponseHead};
+use crate::http::head::{BodyLength, MediaType, RequestHead, ResponseHead, Upgrade};
 use crate::inference::{Inference, Request, Response};
 use crate::measure::{Ended, Exchange, Measure, Place, Scratch};
 use crate::name::Name;
@@ -340,6 +340,10 @@ impl Call {
         if let Body::Json(skeleton) = &self.body {
             let whole = self.answer(skeleton, http_error, how, cx)?;
             (self.measure.facts, self.dialect, readable) = (whole.facts, Some(whole.dialect), whole.readable);
+        }
+        // Who asks to change to another protocol has asked for nothing yet, unless that was refused.
+        if self.head.upgrade == Some(Upgrade::WebSocket) && !http_error {
+            return None;
         }
         let dialect = self.dialect?;
         let grpc = self.response.as_ref().is_some_and(|r| r.media == MediaType::Grpc);

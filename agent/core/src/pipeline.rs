@@ -185,7 +185,7 @@ impl Pipeline {
             Stage::Http(http) => http.calls.iter().filter(|(_, c)| c.is_llm()).count(),
             Stage::Socket(socket) => socket.in_flight(),
         };
-        let in_flight = self.conns.values().map(|c| running(c)).sum::<usize>() as u64;
+        let in_flight = self.conns.values().map(Box::as_ref).map(running).sum::<usize>() as u64;
         PipelineStats { in_flight, ..self.stats.clone() }
     }
 
@@ -294,14 +294,13 @@ impl Pipeline {
     fn parse(&mut self, conn: ConnId, dir: Direction, at: Timestamp, bytes: &[u8], out: &mut Vec<Inference>) -> Verdict {
         self.work(conn, at, out, |stage, sink| match stage {
             Stage::Detecting(detecting) => {
-                if let Some(http) = detecting.data(sink, dir, at, bytes) {
-                    *stage = Stage::Http(Box::new(http));
+                if let Some(mut http) = detecting.data(sink, dir, at, bytes) {
+                    *stage = http.socket.take().map_or_else(|| Stage::Http(Box::new(http)), Stage::Socket);
                 }
             }
             Stage::Http(http) => {
-                let rest = http.data(sink, dir, at, bytes);
-                if let Some(mut socket) = http.socket.take() {
-                    sink.socket(&mut socket, |socket, desk| socket.data(dir, at, rest, desk));
+                http.data(sink, dir, at, bytes);
+                if let Some(socket) = http.socket.take() {
                     *stage = Stage::Socket(socket);
                 }
             }
@@ -450,8 +449,7 @@ impl Stage {
         }
     }
 
-    /// The connection or one half of it ended.
-    /// `both`: with this, both directions are done.
+    /// The connection or one half of it ended. `both`: the other half had ended before.
     fn close(&mut self, sink: &mut Sink<'_>, at: Timestamp, end: End, both: bool) {
         match self {
             Self::Detecting { .. } => {}
@@ -565,15 +563,18 @@ impl Http {
         self.session.buffered() + self.calls.buffered()
     }
 
-    /// Takes the next bytes; returns those that are HTTP no more.
-    fn data<'b>(&mut self, sink: &mut Sink<'_>, dir: Direction, at: Timestamp, mut bytes: &'b [u8]) -> &'b [u8] {
-        loop {
+    /// Takes the next bytes. What is HTTP no more goes to what the connection has become.
+    fn data(&mut self, sink: &mut Sink<'_>, dir: Direction, at: Timestamp, mut bytes: &[u8]) {
+        while self.socket.is_none() {
             let mut rest: &[u8] = &[];
             self.run(sink, at, |session, out| rest = session.data(dir, at, bytes, out));
-            if rest.is_empty() || self.upgraded || self.socket.is_some() {
-                return rest;
-            }
             bytes = rest;
+            if rest.is_empty() || self.upgraded {
+                return;
+            }
+        }
+        if let Some(socket) = &mut self.socket {
+            sink.socket(socket, |socket, desk| socket.data(dir, at, bytes, desk));
         }
     }
 
