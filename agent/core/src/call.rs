@@ -286,7 +286,19 @@ impl Call {
                 match &mut self.body {
                     Body::Stream(framer) => framer.hole(),
                     Body::Json(skeleton) => skeleton.hole(),
-                    Body::Skipped | Body::Undecided => {}
+                    // What comes next is not the first byte, and says nothing about the rest.
+                    Body::Undecided => match self.pieces {
+                        Some(framing) => {
+                            let mut framer = Framer::new(framing);
+                            framer.hole();
+                            self.body = Body::Stream(framer);
+                        }
+                        None => {
+                            self.facts.unread = true;
+                            self.body = Body::Skipped;
+                        }
+                    },
+                    Body::Skipped => {}
                 }
             }
         }
@@ -318,29 +330,39 @@ impl Call {
         let stream = match (&self.body, &self.response) {
             (Body::Stream(_), Some(_)) => !http_error,
             (Body::Json(_), _) => false,
-            (_, Some(r)) => !http_error && (r.media == MediaType::EventStream || r.media != MediaType::Json && asked_stream),
+            (_, Some(r)) => {
+                let named = r.media == MediaType::EventStream || self.pieces.is_some();
+                !http_error && (named || r.media != MediaType::Json && asked_stream)
+            }
             (_, None) => asked_stream,
         };
         let readable = answer.is_none_or(|(_, ok)| ok);
         let (outcome, error, reason) = self.verdict(how, stream, readable, status);
         let response_ended = how == Over::Complete;
+        // Where a finish reason is not the last word, only the end is.
+        let end_seen = (response_ended || self.timeline.terminated()) && !self.facts.hole_since_finish;
+        let finished = if end_seen || dialect.finish_is_last() { self.facts.finished.len() } else { 0 };
         let ending = Ending {
             at,
             response_ended,
             outcome,
             stream,
             reason,
-            choices: self.facts.finished.len(),
+            choices: finished,
             echoed: self.asked.echo.0 == Some(true),
         };
         // A count that grows with the stream is final only where nothing can have followed it.
         let outgrown = self.facts.hole_since_usage || matches!(outcome, Outcome::Lost | Outcome::Truncated);
-        let settled = !stream || self.facts.usage_settled && !dialect.usage_grows() || !outgrown;
+        let settled = match stream {
+            true => self.facts.usage_settled && dialect.finish_is_last() || !outgrown,
+            // What the head counted stands for the body only where that was read.
+            false => matches!(self.body, Body::Json(_)),
+        };
         // What is only sent again was counted when it was made.
         let operation = dialect.operation(&self.head);
         let usage = self.facts.usage.filter(|u| *u != Usage::default() && settled && operation.is_inference());
         let unseen = self.timeline.hole_in_response() || matches!(outcome, Outcome::Lost | Outcome::Truncated);
-        if unseen && self.facts.finished.len() < self.timeline.choices().max(usize::from(stream)) {
+        if unseen && finished < self.timeline.choices().max(usize::from(stream)) {
             // Some of several choices: which reasons are missing cannot be told.
             self.facts.finished.clear();
         }
