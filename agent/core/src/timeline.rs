@@ -23,8 +23,6 @@ pub struct Timeline {
     /// Last output of the choice that came first, which is mostly the only one; `None` after a hole.
     first_choice: Option<(u32, Option<Timestamp>)>,
     chunks: Chunks,
-    /// Whether reasoning was only summarised: the length of its text says nothing about its tokens.
-    summarised: bool,
     /// A hole lies somewhere behind the last frame that was seen.
     hole_since_frame: bool,
     /// Whether the `first_` mark of the same name and `terminator` are set.
@@ -39,6 +37,8 @@ pub struct Timeline {
     start: Timestamp,
     request_sent: Option<Timestamp>,
     response_head: Option<Timestamp>,
+    /// Whether reasoning was only summarised: its text says nothing about the pace of its tokens.
+    summarised: bool,
     /// As `first_choice`, for the others.
     choices: Vec<(u32, Option<Timestamp>)>,
     holes: u32,
@@ -51,6 +51,8 @@ pub struct Timeline {
     hole_before_body: bool,
     hole_before_head: bool,
     hole_in_request: bool,
+    /// When the inference was asked for is not on the wire.
+    start_unseen: bool,
 }
 
 /// Which marks are set that are set only once: they need not be looked at again.
@@ -95,8 +97,8 @@ impl Timeline {
             first_generated: None,
             last_generated: Timestamp::default(),
             terminator: None,
-            summarised: false,
             seen: Seen::default(),
+            summarised: false,
             chunks: Chunks::default(),
             first_choice: None,
             choices: Vec::new(),
@@ -110,6 +112,7 @@ impl Timeline {
             hole_before_head: false,
             hole_in_request: false,
             hole_since_frame: false,
+            start_unseen: false,
         }
     }
 
@@ -184,6 +187,17 @@ impl Timeline {
     pub fn terminator(&mut self, at: Timestamp) {
         self.terminator.get_or_insert(at);
         self.seen.terminator = true;
+    }
+
+    /// When the inference was asked for is not on the wire: what begins there is undefined.
+    pub fn start_unseen(&mut self) {
+        self.start_unseen = true;
+    }
+
+    /// What seemed to be the end was none.
+    pub fn go_on(&mut self) {
+        self.terminator = None;
+        self.seen.terminator = false;
     }
 
     /// Bytes of the request are missing.
@@ -355,7 +369,8 @@ impl Timeline {
         let (ttft, ttfa, max_stall) = (told(ttft), told(ttfa), told(max_stall));
         let tpot = if apart(tpot.is_ok()) { tpot } else { Err(Reason::Unparsed) };
         let echo = !apart(true);
-        Timing {
+        let unknown = self.start_unseen;
+        let timing = Timing {
             start: self.start,
             end: self.terminator.unwrap_or(end.at),
             request_sent: mark(self.request_sent, self.hole_in_request),
@@ -375,7 +390,8 @@ impl Timeline {
             tpot_without_reasoning,
             max_stall,
             gaps: if end.stream && !echo { self.gaps } else { Gaps::default() },
-        }
+        };
+        if unknown { without_start(timing) } else { timing }
     }
 
     /// Why an answer that is no stream has no first token.
@@ -427,6 +443,24 @@ impl Timeline {
             return (Err(Reason::OneArrival), hidden.is_some());
         };
         (Ok(last.since(from).as_secs_f64() / (tokens - 1) as f64), hidden.is_some())
+    }
+}
+
+/// The same without what begins with the request.
+fn without_start(t: Timing) -> Timing {
+    let known = |figure: Result<Duration, Reason>| figure.and(Err(Reason::MissedStart));
+    Timing {
+        request_sent: None,
+        response_head: None,
+        first_body_byte: None,
+        first_event: None,
+        first_reasoning: None,
+        first_output: None,
+        last_generated: None,
+        ttft: known(t.ttft),
+        ttfa: known(t.ttfa),
+        duration: known(t.duration),
+        ..t
     }
 }
 

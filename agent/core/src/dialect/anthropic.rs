@@ -23,7 +23,11 @@ impl Dialect for Messages {
         &About {
             api: "anthropic.messages",
             doc: "Anthropic messages, also on Vertex: text, thinking, tools, server tools",
-            paths: &["/v1/messages", "/publishers/anthropic/models/{model}:streamRawPredict", "/publishers/anthropic/models/{model}:rawPredict"],
+            paths: &[
+                "/v1/messages",
+                "/publishers/anthropic/models/{model}:streamRawPredict",
+                "/publishers/anthropic/models/{model}:rawPredict",
+            ],
             operation: Operation::Chat,
         }
     }

@@ -284,8 +284,7 @@ impl Reader for InvokeReader {
         // Any other is the model's own business: an answer, as far as it goes.
         self.texts(&inner, out);
         let titan = inner.results.iter().flat_map(Few::iter).filter_map(|r| r.token_count.0).reduce(u64::saturating_add);
-        let (input, output) =
-            (inner.input_text_token_count.0.or(inner.prompt_token_count.0), titan.or(inner.generation_token_count.0));
+        let (input, output) = (inner.input_text_token_count.0.or(inner.prompt_token_count.0), titan.or(inner.generation_token_count.0));
         if input.is_some() || output.is_some() {
             out.push(LlmEvent::Usage(Usage { input, output, ..Usage::default() }));
         }

@@ -21,7 +21,10 @@ pub struct Interactions;
 /// Whether this asks for an existing interaction as a stream.
 fn fetches(head: &RequestHead) -> bool {
     let mut segments = head.path.trim_end_matches('/').rsplit('/');
-    head.method == Method::Other && head.query.stream && segments.next().is_some_and(|id| !id.is_empty()) && segments.next() == Some("interactions")
+    head.method == Method::Other
+        && head.query.stream
+        && segments.next().is_some_and(|id| !id.is_empty())
+        && segments.next() == Some("interactions")
 }
 
 impl Dialect for Interactions {
@@ -50,7 +53,8 @@ impl Dialect for Interactions {
     }
 
     fn confirms(&self, asked: &Asked) -> bool {
-        asked.input.0 && !asked.messages.0
+        // Messages are a chat's, but where the path is ours they do not say otherwise.
+        asked.input.0 || asked.messages.0
     }
 
     fn reader(&self) -> Box<dyn Reader> {

@@ -8,21 +8,26 @@ pub mod asked;
 pub mod bedrock;
 pub mod bedrock_invoke;
 pub mod body;
+pub mod conversation;
 pub mod gemini;
+pub mod gemini_live;
 pub mod interactions;
 pub mod openai;
+pub mod realtime;
 pub mod responses;
 pub mod shape;
+mod turns;
 
 use crate::framing::{Frame, Framing};
 use crate::http::head::{RequestHead, ResponseHead};
 use crate::inference::{Operation, ServerTiming, Usage};
 use crate::name::Name;
 use body::Asked;
+use conversation::Conversation;
 use shape::Shape;
 
 /// Every dialect. Help, documentation and tests are derived from this list; the first that fits best is taken.
-pub static DIALECTS: [&dyn Dialect; 10] = [
+pub static DIALECTS: [&dyn Dialect; 12] = [
     &openai::Chat,
     &openai::Completions,
     &openai::Embeddings,
@@ -32,6 +37,8 @@ pub static DIALECTS: [&dyn Dialect; 10] = [
     // Before the next: both ask by `input`, and this one only where the path says so.
     &interactions::Interactions,
     &responses::Responses,
+    &realtime::Realtime,
+    &gemini_live::Live,
     &bedrock::Converse,
     &bedrock_invoke::Invoke,
 ];
@@ -89,6 +96,11 @@ pub trait Dialect: Sync + std::fmt::Debug {
         None
     }
 
+    /// Follows a conversation on a WebSocket, where the API has one.
+    fn conversation(&self) -> Option<Box<dyn Conversation>> {
+        None
+    }
+
     /// Whether a stream is asked for, as far as the request says.
     fn streams(&self, _head: &RequestHead, asked: &Asked) -> Option<bool> {
         asked.stream.0
@@ -98,6 +110,14 @@ pub trait Dialect: Sync + std::fmt::Debug {
     fn framing(&self, _head: &RequestHead, _asked: &Asked) -> Option<Framing> {
         None
     }
+}
+
+/// The conversations that a request to change to WebSocket may open: one where its path is sure, else all that nothing excludes.
+pub fn conversations(head: &RequestHead) -> Vec<(&'static dyn Dialect, Box<dyn Conversation>)> {
+    let may = |least: Match| DIALECTS.into_iter().filter(move |d| d.probe(head) >= least);
+    let with = |d: &'static dyn Dialect| Some((d, d.conversation()?));
+    let sure: Vec<_> = may(Match::Certain).filter_map(with).collect();
+    if sure.is_empty() { may(Match::Maybe).filter_map(with).collect() } else { sure }
 }
 
 /// Reads one answer.
@@ -168,6 +188,8 @@ pub enum LlmEvent {
         /// The provider's error type or code.
         kind: Option<Name>,
     },
+    /// The client took its request back, and the server says so.
+    Cancelled,
     /// What the server says about its own time.
     Server(ServerTiming),
 }

@@ -10,12 +10,14 @@
 use serde::Deserialize;
 
 use crate::framing::Frame;
-use crate::http::head::{MediaType, Method, RequestHead};
+use crate::http::head::{MediaType, Method, RequestHead, Upgrade};
 use crate::inference::{Operation, Usage};
 use crate::name::Name;
 
 use super::body::{Asked, Class, Count, ErrorField, Few, Object, Text, Word, object};
+use super::conversation::Conversation;
 use super::shape::Shape;
+use super::turns::{Kind, Turns};
 use super::{About, Dialect, FrameKind, LlmEvent, Match, Output, Reader};
 
 /// `POST …/responses`, and the same response sent again.
@@ -25,7 +27,16 @@ pub struct Responses;
 /// Whether this asks for an existing response as a stream: `…/responses/{id}?stream=true`.
 fn fetches(head: &RequestHead) -> bool {
     let mut segments = head.path.trim_end_matches('/').rsplit('/');
-    head.method == Method::Other && head.query.stream && segments.next().is_some_and(|id| !id.is_empty()) && segments.next() == Some("responses")
+    head.method == Method::Other
+        && head.query.stream
+        && segments.next().is_some_and(|id| !id.is_empty())
+        && segments.next() == Some("responses")
+}
+
+/// Whether this is the path as OpenAI, Azure, or a server at the root has it.
+fn ours(head: &RequestHead) -> bool {
+    let path = head.path.trim_end_matches('/');
+    path == "/responses" || path.ends_with("/v1/responses") || path.ends_with("/openai/responses")
 }
 
 impl Dialect for Responses {
@@ -45,20 +56,33 @@ impl Dialect for Responses {
     fn probe(&self, head: &RequestHead) -> Match {
         let json = matches!(head.media, MediaType::Json | MediaType::Missing);
         match head.method {
-            Method::Post if head.path.trim_end_matches('/').ends_with("/responses") => Match::Certain,
+            // Answers to a survey are called so as well: elsewhere body and answer decide.
+            Method::Post if ours(head) => Match::Certain,
             Method::Post if json && !head.anthropic => Match::Maybe,
             _ if fetches(head) => Match::Certain,
+            _ if head.upgrade == Some(Upgrade::WebSocket) => {
+                if head.path.trim_end_matches('/').ends_with("/responses") {
+                    Match::Certain
+                } else {
+                    Match::Maybe
+                }
+            }
             _ => Match::No,
         }
     }
 
     fn confirms(&self, asked: &Asked) -> bool {
-        // A stored prompt may stand for the input.
-        (asked.input.0 || asked.prompt.1) && !asked.messages.0
+        // A stored prompt may stand for the input. Messages are a chat's, but where the path is ours they do not say otherwise: on
+        // other paths the chat comes first.
+        asked.input.0 || asked.prompt.1 || asked.messages.0
     }
 
     fn reader(&self) -> Box<dyn Reader> {
         Box::new(EventReader::default())
+    }
+
+    fn conversation(&self) -> Option<Box<dyn Conversation>> {
+        Some(Box::new(Turns::new(Kind::Responses)))
     }
 
     fn streams(&self, head: &RequestHead, asked: &Asked) -> Option<bool> {
@@ -226,7 +250,9 @@ impl Reader for EventReader {
                 out.extend(usage.map(LlmEvent::Usage));
                 match response {
                     Some(r) => ended(r, out),
-                    None => out.extend(Name::new(kind.trim_start_matches("response.")).map(|reason| LlmEvent::Finished { choice: 0, reason })),
+                    None => {
+                        out.extend(Name::new(kind.trim_start_matches("response.")).map(|reason| LlmEvent::Finished { choice: 0, reason }))
+                    }
                 }
                 FrameKind::Last
             }
@@ -365,10 +391,13 @@ mod tests {
 
     #[test]
     fn which_requests() {
-        let probe = |line: &str| Responses.probe(&request(format!("{line} HTTP/1.1\r\ncontent-type: application/json").as_bytes()).unwrap());
+        let probe =
+            |line: &str| Responses.probe(&request(format!("{line} HTTP/1.1\r\ncontent-type: application/json").as_bytes()).unwrap());
         let operation = |line: &str| Responses.operation(&request(format!("{line} HTTP/1.1").as_bytes()).unwrap());
         assert_eq!(probe("POST /v1/responses"), Match::Certain);
         assert_eq!(probe("POST /openai/responses?api-version=1"), Match::Certain);
+        assert_eq!(probe("POST /responses"), Match::Certain);
+        assert_eq!(probe("POST /surveys/7/responses"), Match::Maybe);
         assert_eq!(probe("GET /v1/responses/resp_1?stream=true&starting_after=4"), Match::Certain);
         assert_eq!(operation("GET /v1/responses/resp_1?stream=true&starting_after=4"), Operation::FetchResponse);
         assert_eq!(operation("POST /v1/responses"), Operation::Chat);
