@@ -26,6 +26,10 @@ pub struct Facts {
     pub server: Option<ServerTiming>,
     /// Whether the answer is one of the dialect's.
     pub recognised: bool,
+    /// Whether there was an answer of another form.
+    pub foreign: bool,
+    /// How many events were shown to other dialects.
+    pub tries: u32,
     /// Whether something could not be read at all.
     pub unread: bool,
     /// Whether bytes are missing behind the last finish reason.
@@ -80,7 +84,7 @@ impl Facts {
                 });
             }
             LlmEvent::Cancelled => self.cancelled = true,
-            LlmEvent::Delta { .. } | LlmEvent::ToolStart => {}
+            LlmEvent::Delta { .. } | LlmEvent::ToolStart | LlmEvent::Tokens(_) => {}
         }
     }
 }

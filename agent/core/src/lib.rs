@@ -21,5 +21,6 @@ pub mod stats;
 pub mod stream;
 pub mod tcp;
 pub mod timeline;
+pub mod tls;
 pub mod trace;
 pub mod ws;

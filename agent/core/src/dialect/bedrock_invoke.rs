@@ -449,7 +449,9 @@ mod tests {
         check(
             &[
                 r#"{"choices":[{"index":1,"text":"a","stop_reason":null}]}"#,
-                &format!(r#"{{"choices":[{{"index":1,"text":"","stop_reason":"stop"}}],"usage":{{"prompt_tokens":9,"completion_tokens":9}},{metrics}}}"#),
+                &format!(
+                    r#"{{"choices":[{{"index":1,"text":"","stop_reason":"stop"}}],"usage":{{"prompt_tokens":9,"completion_tokens":9}},{metrics}}}"#
+                ),
             ],
             expect![[r#"
                 Event [Delta { choice: 1, kind: Text }]
@@ -457,7 +459,13 @@ mod tests {
             "#]],
         );
         check(
-            &[r#"{"what":"ever"}"#, r#"{"generation":"a"}"#, r#"{"outputText":"b","completionReason":"LENGTH"}"#, r#"{"error":{"type":"e"}}"#, "[]"],
+            &[
+                r#"{"what":"ever"}"#,
+                r#"{"generation":"a"}"#,
+                r#"{"outputText":"b","completionReason":"LENGTH"}"#,
+                r#"{"error":{"type":"e"}}"#,
+                "[]",
+            ],
             expect![[r#"
                 Unknown []
                 Event [Delta { choice: 0, kind: Text }]

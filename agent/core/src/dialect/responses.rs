@@ -56,8 +56,9 @@ impl Dialect for Responses {
     fn probe(&self, head: &RequestHead) -> Match {
         let json = matches!(head.media, MediaType::Json | MediaType::Missing);
         match head.method {
-            // Answers to a survey are called so as well: elsewhere body and answer decide.
             Method::Post if ours(head) => Match::Certain,
+            // Answers to a survey are called so as well: body and answer decide.
+            Method::Post if json && head.path.trim_end_matches('/').ends_with("/responses") => Match::Likely,
             Method::Post if json && !head.anthropic => Match::Maybe,
             _ if fetches(head) => Match::Certain,
             _ if head.upgrade == Some(Upgrade::WebSocket) => {
@@ -397,7 +398,7 @@ mod tests {
         assert_eq!(probe("POST /v1/responses"), Match::Certain);
         assert_eq!(probe("POST /openai/responses?api-version=1"), Match::Certain);
         assert_eq!(probe("POST /responses"), Match::Certain);
-        assert_eq!(probe("POST /surveys/7/responses"), Match::Maybe);
+        assert_eq!(probe("POST /surveys/7/responses"), Match::Likely);
         assert_eq!(probe("GET /v1/responses/resp_1?stream=true&starting_after=4"), Match::Certain);
         assert_eq!(operation("GET /v1/responses/resp_1?stream=true&starting_after=4"), Operation::FetchResponse);
         assert_eq!(operation("POST /v1/responses"), Operation::Chat);
