@@ -314,11 +314,18 @@ impl Call {
                 match &mut self.body {
                     Body::Stream(framer) => framer.hole(),
                     Body::Json(skeleton) => skeleton.hole(),
-                    // What lies in the hole would have decided.
-                    Body::Undecided => {
-                        self.measure.facts.unread = true;
-                        self.body = Body::Skipped;
-                    }
+                    // What comes next is not the first byte, and says nothing about the rest.
+                    Body::Undecided => match self.pieces {
+                        Some(framing) => {
+                            let mut framer = Framer::new(framing);
+                            framer.hole();
+                            self.body = Body::Stream(framer);
+                        }
+                        None => {
+                            self.measure.facts.unread = true;
+                            self.body = Body::Skipped;
+                        }
+                    },
                     Body::Skipped => {}
                 }
             }
@@ -363,9 +370,16 @@ impl Call {
             }
             (Body::Stream(_), Some(_)) => !http_error,
             (Body::Json(_), _) => false,
-            (_, Some(r)) => !http_error && (r.media == MediaType::EventStream || r.media != MediaType::Json && asked_stream),
+            (_, Some(r)) => {
+                let named = r.media == MediaType::EventStream || self.pieces.is_some();
+                !http_error && (named || r.media != MediaType::Json && asked_stream)
+            }
             (_, None) => asked_stream,
         };
+        if !stream && !matches!(self.body, Body::Json(_)) {
+            // What the head counted stands for the body only where that was read.
+            self.measure.facts.usage = None;
+        }
         let echoed = self.asked.echo.0 == Some(true);
         let asked_model = self.asked.model.0.take().or_else(|| dialect.model(&self.head)).or_else(|| self.head.query.model.clone());
         let request = Request {

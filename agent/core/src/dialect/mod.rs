@@ -112,9 +112,9 @@ pub trait Dialect: Sync + std::fmt::Debug {
         self.about().operation
     }
 
-    /// Whether usage that comes with a finish reason may still be outgrown by a later event.
-    fn usage_grows(&self) -> bool {
-        false
+    /// Whether a finish reason says that no output of its choice follows, so that the usage which comes with it is final.
+    fn finish_is_last(&self) -> bool {
+        true
     }
 
     /// Whether a request with this head may be one of its own.
