@@ -7,13 +7,14 @@ cache=${TOKENGAUGE_CACHE:-$root/target/real}
 mkdir -p "$cache"
 
 # Versions are pinned: the rig compares figures, and llama.cpp has changed its own definitions between versions.
-pip_packages="xllamacpp==2026.10.11549 gguf==0.19.0 numpy==2.4.6 openai==3.54.0 anthropic==2.12.0"
+pip_packages="xllamacpp==2026.10.11549 gguf==0.19.0 numpy==2.4.6 openai==3.54.0 anthropic==2.12.0 grpcio==1.85.1"
 npm_packages="openai@6.49.0 @anthropic-ai/sdk@1.12.0"
 
 missing=()
 have() { command -v "$1" >/dev/null 2>&1 || [ -x "/usr/sbin/$1" ]; }
 have nginx || missing+=(nginx-light)
 have curl || missing+=(curl)
+have tcpdump || missing+=(tcpdump)
 have openssl || missing+=(openssl)
 have npm || missing+=(nodejs npm)
 python3 -c 'import venv, ensurepip' 2>/dev/null || missing+=(python3-venv)

@@ -8,11 +8,11 @@ use tokengauge_tests::flow::Flow;
 #[test]
 fn a_stream_with_several_requests_gives_no_record() {
     let text = r#"0  > POST /inference.GRPCInferenceService/ModelStreamInfer HTTP/1.1\r\nhost: triton\r\ncontent-type: application/grpc\r\ntransfer-encoding: chunked\r\n\r\n
-1  > @message 1:"vllm_model" 3:"r-1" 5:{1:"text_input" 2:"BYTES" 3:[1]} 7:b"\x08\x00\x00\x00a prompt"
+1  > @grpc 1:"vllm_model" 3:"r-1" 5:{1:"text_input" 2:"BYTES" 3:[1]} 7:b"\x08\x00\x00\x00a prompt"
 10 < @head 200 application/grpc
-20 < @message 2:{1:"vllm_model" 3:"r-1" 5:{1:"text_output" 2:"BYTES" 3:[1]} 6:b"\x01\x00\x00\x00a" 4:{1:"triton_final_response" 2:{1:1}}}
-30 > @message 1:"vllm_model" 3:"r-2" 5:{1:"text_input" 2:"BYTES" 3:[1]} 7:b"\x07\x00\x00\x00another"
-40 < @message 2:{1:"vllm_model" 3:"r-2" 5:{1:"text_output" 2:"BYTES" 3:[1]} 6:b"\x01\x00\x00\x00b" 4:{1:"triton_final_response" 2:{1:1}}}
+20 < @grpc 2:{1:"vllm_model" 3:"r-1" 5:{1:"text_output" 2:"BYTES" 3:[1]} 6:b"\x01\x00\x00\x00a" 4:{1:"triton_final_response" 2:{1:1}}}
+30 > @grpc 1:"vllm_model" 3:"r-2" 5:{1:"text_input" 2:"BYTES" 3:[1]} 7:b"\x07\x00\x00\x00another"
+40 < @grpc 2:{1:"vllm_model" 3:"r-2" 5:{1:"text_output" 2:"BYTES" 3:[1]} 6:b"\x01\x00\x00\x00b" 4:{1:"triton_final_response" 2:{1:1}}}
 50 > 0\r\n\r\n
 51 < @last
 "#;

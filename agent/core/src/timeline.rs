@@ -18,15 +18,11 @@ const MAX_CHOICES: usize = 128;
 pub struct Timeline {
     /// Means something when `chunks.arrivals > 0`.
     last_generated: Timestamp,
-    /// Means something when `visible_arrivals > 0`.
-    last_visible: Timestamp,
     /// In nanoseconds; means something when `chunks.arrivals > 1`.
     max_stall: u64,
     /// Last output of the choice that came first, which is mostly the only one; `None` after a hole.
     first_choice: Option<(u32, Option<Timestamp>)>,
     chunks: Chunks,
-    /// Visible arrivals: a TPOT over visible output needs two.
-    visible_arrivals: u32,
     /// A hole lies somewhere behind the last frame that was seen.
     hole_since_frame: bool,
     /// Whether the `first_` mark of the same name and `terminator` are set.
@@ -41,6 +37,8 @@ pub struct Timeline {
     start: Timestamp,
     request_sent: Option<Timestamp>,
     response_head: Option<Timestamp>,
+    /// Whether reasoning was only summarised: its text says nothing about the pace of its tokens.
+    summarised: bool,
     /// As `first_choice`, for the others.
     choices: Vec<(u32, Option<Timestamp>)>,
     holes: u32,
@@ -53,6 +51,8 @@ pub struct Timeline {
     hole_before_body: bool,
     hole_before_head: bool,
     hole_in_request: bool,
+    /// When the inference was asked for is not on the wire.
+    start_unseen: bool,
 }
 
 /// Which marks are set that are set only once: they need not be looked at again.
@@ -97,9 +97,8 @@ impl Timeline {
             first_generated: None,
             last_generated: Timestamp::default(),
             terminator: None,
-            visible_arrivals: 0,
-            last_visible: Timestamp::default(),
             seen: Seen::default(),
+            summarised: false,
             chunks: Chunks::default(),
             first_choice: None,
             choices: Vec::new(),
@@ -113,6 +112,7 @@ impl Timeline {
             hole_before_head: false,
             hole_in_request: false,
             hole_since_frame: false,
+            start_unseen: false,
         }
     }
 
@@ -189,6 +189,17 @@ impl Timeline {
         self.seen.terminator = true;
     }
 
+    /// When the inference was asked for is not on the wire: what begins there is undefined.
+    pub fn start_unseen(&mut self) {
+        self.start_unseen = true;
+    }
+
+    /// What seemed to be the end was none.
+    pub fn go_on(&mut self) {
+        self.terminator = None;
+        self.seen.terminator = false;
+    }
+
     /// Bytes of the request are missing.
     pub fn hole_in_request(&mut self) {
         self.holes += 1;
@@ -217,8 +228,9 @@ impl Timeline {
         for event in events {
             match event {
                 LlmEvent::Delta { choice, kind } => {
-                    reasoning |= *kind == Output::Reasoning;
-                    visible |= *kind != Output::Reasoning;
+                    reasoning |= kind.is_reasoning();
+                    visible |= !kind.is_reasoning();
+                    self.summarised |= *kind == Output::Summary;
                     // Text and a tool call of one choice in one event are one output of it.
                     let again = events
                         .iter()
@@ -242,7 +254,8 @@ impl Timeline {
     pub fn delta(&mut self, at: Timestamp, choice: u32, kind: Output) {
         self.event(at);
         self.output_of(choice, at);
-        let reasoning = kind == Output::Reasoning;
+        let reasoning = kind.is_reasoning();
+        self.summarised |= kind == Output::Summary;
         self.output(at, reasoning, !reasoning);
     }
 
@@ -262,14 +275,8 @@ impl Timeline {
         if reasoning && !self.seen.reasoning {
             (self.seen.reasoning, self.first_reasoning) = (true, Some(at));
         }
-        if visible {
-            if !self.seen.output {
-                (self.seen.output, self.first_output) = (true, Some(at));
-            }
-            if self.visible_arrivals == 0 || self.last_visible != at {
-                self.visible_arrivals += 1;
-                self.last_visible = at;
-            }
+        if visible && !self.seen.output {
+            (self.seen.output, self.first_output) = (true, Some(at));
         }
         if self.chunks.arrivals == 0 {
             self.first_generated = Some(at);
@@ -362,7 +369,8 @@ impl Timeline {
         let (ttft, ttfa, max_stall) = (told(ttft), told(ttfa), told(max_stall));
         let tpot = if apart(tpot.is_ok()) { tpot } else { Err(Reason::Unparsed) };
         let echo = !apart(true);
-        Timing {
+        let unknown = self.start_unseen;
+        let timing = Timing {
             start: self.start,
             end: self.terminator.unwrap_or(end.at),
             request_sent: mark(self.request_sent, self.hole_in_request),
@@ -382,7 +390,8 @@ impl Timeline {
             tpot_without_reasoning,
             max_stall,
             gaps: if end.stream && !echo { self.gaps } else { Gaps::default() },
-        }
+        };
+        if unknown { without_start(timing) } else { timing }
     }
 
     /// Why an answer that is no stream has no first token.
@@ -420,19 +429,38 @@ impl Timeline {
         if self.chunks.arrivals < 2 {
             return plain(Reason::OneArrival);
         }
-        let hidden = usage.and_then(|u| u.reasoning).filter(|n| *n > 0 && self.chunks.reasoning == 0);
-        let (from, tokens) = match (hidden, self.first_output) {
-            // Hidden reasoning is in the usage and not on the wire: only the visible tokens have a pace.
-            (Some(hidden), Some(visible)) => (visible, tokens.saturating_sub(hidden)),
-            _ => (first, tokens),
+        // Reasoning that was not sent, or only as a summary, is in the usage: only the visible tokens have a pace.
+        let shown = self.chunks.reasoning > 0 && !self.summarised;
+        let hidden = usage.and_then(|u| u.reasoning).filter(|n| *n > 0 && !shown);
+        let (from, tokens) = match hidden {
+            Some(hidden) => (self.first_output, tokens.saturating_sub(hidden)),
+            None => (Some(first), tokens),
         };
         if tokens < 2 {
             return (Err(Reason::OneToken), hidden.is_some());
         }
-        if hidden.is_some() && self.visible_arrivals < 2 {
-            return (Err(Reason::OneArrival), true);
-        }
+        let Some(from) = from.filter(|from| *from < last) else {
+            return (Err(Reason::OneArrival), hidden.is_some());
+        };
         (Ok(last.since(from).as_secs_f64() / (tokens - 1) as f64), hidden.is_some())
+    }
+}
+
+/// The same without what begins with the request.
+fn without_start(t: Timing) -> Timing {
+    let known = |figure: Result<Duration, Reason>| figure.and(Err(Reason::MissedStart));
+    Timing {
+        request_sent: None,
+        response_head: None,
+        first_body_byte: None,
+        first_event: None,
+        first_reasoning: None,
+        first_output: None,
+        last_generated: None,
+        ttft: known(t.ttft),
+        ttfa: known(t.ttfa),
+        duration: known(t.duration),
+        ..t
     }
 }
 
@@ -501,6 +529,12 @@ mod tests {
         // Hidden reasoning: 7 of 10 tokens were never on the wire.
         assert_eq!(tpot(two, Some(usage(10, Some(7)))), Ok(0.005));
         assert_eq!(tpot(two, Some(usage(10, Some(11)))), Err(Reason::OneToken));
+        // Summarised: its tokens have no pace.
+        let sum = LlmEvent::Delta { choice: 0, kind: Output::Summary };
+        let summed: &[(u64, &[LlmEvent])] = &[(5, std::slice::from_ref(&sum)), (10, &[text(0)]), (20, &[text(0)])];
+        assert_eq!(tpot(summed, Some(usage(10, Some(7)))), Ok(0.005));
+        assert_eq!(tpot(&summed[..2], Some(usage(10, Some(7)))), Err(Reason::OneArrival));
+        assert_eq!(tpot(&[(5, &[sum.clone()]), (9, &[sum])], Some(usage(10, Some(7)))), Err(Reason::OneArrival));
         // Shown in full: it counts.
         assert_eq!(tpot(&[(10, &[THINK]), (20, &[text(0)])], Some(usage(11, Some(7)))), Ok(0.001));
     }

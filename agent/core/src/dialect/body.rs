@@ -8,6 +8,8 @@ use serde::de::{self, Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAcces
 
 use crate::name::Name;
 
+use super::asked::Sampling;
+
 /// What a request asks for, read from its reduced body. Prompts are seen as present or absent only.
 #[derive(Clone, PartialEq, Debug, Default, serde::Deserialize)]
 #[serde(default)]
@@ -20,8 +22,8 @@ pub struct Asked {
     pub echo: Flag,
     /// `messages` is a list.
     pub messages: IsList,
-    /// `prompt` is there.
-    pub prompt: IsThere,
+    /// `prompt` is there, and whether it is an object: a stored prompt (Responses).
+    pub prompt: Prompt,
     /// `input` is there.
     pub input: IsThere,
     /// `inputs` is there (TGI).
@@ -50,6 +52,57 @@ pub struct Asked {
     pub n: Count,
     /// `anthropic_version` stands in the body: Bedrock or Vertex.
     pub anthropic_version: IsThere,
+    /// Upper bound of output tokens (Responses).
+    pub max_output_tokens: Count,
+    /// Upper bound of output tokens (Claude 2 on Bedrock).
+    pub max_tokens_to_sample: Count,
+    /// Upper bound of output tokens (Llama on Bedrock).
+    pub max_gen_len: Count,
+    /// Sampling in an object of its own (Gemini, Bedrock Converse and Nova, Titan).
+    #[serde(alias = "generationConfig", alias = "inferenceConfig", alias = "textGenerationConfig")]
+    pub generation_config: Object<Sampling>,
+}
+
+/// An object; anything else is `None`.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Object<T>(pub Option<T>);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        struct V<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for V<T> {
+            type Value = Object<T>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+            fn visit_unit<E>(self) -> Result<Object<T>, E> {
+                Ok(Object(None))
+            }
+            fn visit_bool<E>(self, _: bool) -> Result<Object<T>, E> {
+                Ok(Object(None))
+            }
+            fn visit_u64<E>(self, _: u64) -> Result<Object<T>, E> {
+                Ok(Object(None))
+            }
+            fn visit_i64<E>(self, _: i64) -> Result<Object<T>, E> {
+                Ok(Object(None))
+            }
+            fn visit_f64<E>(self, _: f64) -> Result<Object<T>, E> {
+                Ok(Object(None))
+            }
+            fn visit_str<E>(self, _: &str) -> Result<Object<T>, E> {
+                Ok(Object(None))
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut a: A) -> Result<Object<T>, A::Error> {
+                while a.next_element::<IgnoredAny>()?.is_some() {}
+                Ok(Object(None))
+            }
+            fn visit_map<A: MapAccess<'de>>(self, a: A) -> Result<Object<T>, A::Error> {
+                T::deserialize(de::value::MapAccessDeserializer::new(a)).map(|t| Object(Some(t)))
+            }
+        }
+        d.deserialize_any(V(PhantomData))
+    }
 }
 
 /// A string that may be a name; anything else is `None`.
@@ -95,6 +148,17 @@ pub struct IsList(pub bool);
 /// Whether a value is there and not null.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct IsThere(pub bool);
+
+/// Whether a prompt is there, and whether it is an object.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Prompt(pub bool, pub bool);
+
+impl<'de> Deserialize<'de> for Prompt {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let any = Any::deserialize(d)?;
+        Ok(Self(!matches!(any, Any::Null), matches!(any, Any::Object)))
+    }
+}
 
 /// A class of low cardinality: a string without white space, or a number; anything else is `None`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -194,7 +258,7 @@ fn number(any: &Any<'_>) -> Option<f64> {
 pub struct ErrorField {
     /// Whether there is one: anything but null, false, 0, "" and {}.
     pub is: bool,
-    /// Its type, else its code, else its status.
+    /// Its type, else its code, else its status; a status in words (Google's) before a code in digits.
     pub kind: Option<Name>,
 }
 
@@ -242,7 +306,10 @@ impl<'de> Deserialize<'de> for ErrorField {
                         _ => drop(a.next_value::<IgnoredAny>()?),
                     }
                 }
-                Ok(ErrorField { is, kind: kind.0.or(code.0).or(status.0) })
+                let digits = |c: &Name| c.as_str().bytes().all(|b| b.is_ascii_digit());
+                let worded = status.0.as_ref().is_some_and(|s| !digits(s)) && code.0.as_ref().is_some_and(digits);
+                let named = if worded { status.0.or(code.0) } else { code.0.or(status.0) };
+                Ok(ErrorField { is, kind: kind.0.or(named) })
             }
         }
         d.deserialize_any(V)
@@ -432,6 +499,8 @@ mod tests {
         );
         let a: Asked = serde_json::from_str(r#"{"model":7,"stream":"yes","messages":{},"n":-1,"prompt":null}"#).unwrap();
         assert_eq!(a, Asked::default());
+        let stored: Asked = serde_json::from_str(r#"{"prompt":{"id":"p"}}"#).unwrap();
+        assert_eq!(stored.prompt, Prompt(true, true));
     }
 
     #[test]
@@ -442,7 +511,8 @@ mod tests {
             Some("invalid_request_error")
         );
         assert_eq!(kind(r#"{"type":"error","error":{"type":"overloaded_error","message":"x"}}"#).as_deref(), Some("overloaded_error"));
-        assert_eq!(kind(r#"[{"error":{"code":404,"status":"NOT_FOUND"}}]"#).as_deref(), Some("404"));
+        assert_eq!(kind(r#"[{"error":{"code":404,"status":"NOT_FOUND"}}]"#).as_deref(), Some("NOT_FOUND"));
+        assert_eq!(kind(r#"{"error":{"code":"content_filter","status":400}}"#).as_deref(), Some("content_filter"));
         assert_eq!(kind(r#"{"error":"model not found"}"#), None);
         assert_eq!(kind(r#"{"code":"invalid-argument","error":"text"}"#).as_deref(), Some("invalid-argument"));
         assert_eq!(kind(r#"{"error":{"type":"has a space"}}"#), None);

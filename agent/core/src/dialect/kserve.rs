@@ -49,7 +49,7 @@ impl Dialect for Infer {
     }
 
     fn confirms(&self, asked: &Asked) -> bool {
-        asked.prompt.0
+        asked.text_input.0
     }
 
     fn reader(&self) -> Box<dyn Reader> {
@@ -85,7 +85,7 @@ impl Dialect for Infer {
                 _ => {}
             })
             .ok()?;
-        asked.prompt = IsThere(prompt && generates);
+        asked.text_input = IsThere(prompt && generates);
         Some(asked)
     }
 }

@@ -4,27 +4,47 @@
 //! reader (invariant 6): no event has a field for one.
 
 pub mod anthropic;
+pub mod asked;
+pub mod bedrock;
+pub mod bedrock_invoke;
 pub mod body;
+pub mod conversation;
 pub mod engine;
+pub mod gemini;
+pub mod gemini_live;
+pub mod interactions;
 pub mod kserve;
 pub mod openai;
 pub mod protobuf;
+pub mod realtime;
+pub mod responses;
 pub mod shape;
 pub mod tgis;
+mod turns;
 
 use crate::framing::{Frame, Framing};
 use crate::http::head::{RequestHead, ResponseHead};
 use crate::inference::{Operation, ServerTiming, Usage};
 use crate::name::Name;
 use body::Asked;
+use conversation::Conversation;
 use shape::Shape;
 
 /// Every dialect. Help, documentation and tests are derived from this list; the first that fits best is taken.
-pub static DIALECTS: [&dyn Dialect; 9] = [
+pub static DIALECTS: [&dyn Dialect; 17] = [
     &openai::Chat,
     &openai::Completions,
     &openai::Embeddings,
     &anthropic::Messages,
+    &gemini::Generate,
+    &gemini::Embed,
+    // Before the next: both ask by `input`, and this one only where the path says so.
+    &interactions::Interactions,
+    &responses::Responses,
+    &realtime::Realtime,
+    &gemini_live::Live,
+    &bedrock::Converse,
+    &bedrock_invoke::Invoke,
     &engine::SGLANG,
     &engine::VLLM,
     &engine::TENSORRT_LLM,
@@ -61,6 +81,16 @@ pub trait Dialect: Sync + std::fmt::Debug {
     /// What it is.
     fn about(&self) -> &'static About;
 
+    /// What a request with this head asks for.
+    fn operation(&self, _head: &RequestHead) -> Operation {
+        self.about().operation
+    }
+
+    /// Whether usage that comes with a finish reason may still be outgrown by a later event.
+    fn usage_grows(&self) -> bool {
+        false
+    }
+
     /// Whether a request with this head may be one of its own.
     fn probe(&self, head: &RequestHead) -> Match;
 
@@ -81,6 +111,11 @@ pub trait Dialect: Sync + std::fmt::Debug {
         None
     }
 
+    /// Follows a conversation on a WebSocket, where the API has one.
+    fn conversation(&self) -> Option<Box<dyn Conversation>> {
+        None
+    }
+
     /// Whether a stream is asked for, as far as the request says.
     fn streams(&self, _head: &RequestHead, asked: &Asked) -> Option<bool> {
         asked.stream.0
@@ -90,6 +125,14 @@ pub trait Dialect: Sync + std::fmt::Debug {
     fn framing(&self, _head: &RequestHead, _asked: &Asked) -> Option<Framing> {
         None
     }
+}
+
+/// The conversations that a request to change to WebSocket may open: one where its path is sure, else all that nothing excludes.
+pub fn conversations(head: &RequestHead) -> Vec<(&'static dyn Dialect, Box<dyn Conversation>)> {
+    let may = |least: Match| DIALECTS.into_iter().filter(move |d| d.probe(head) >= least);
+    let with = |d: &'static dyn Dialect| Some((d, d.conversation()?));
+    let sure: Vec<_> = may(Match::Certain).filter_map(with).collect();
+    if sure.is_empty() { may(Match::Maybe).filter_map(with).collect() } else { sure }
 }
 
 /// Reads one answer.
@@ -165,6 +208,8 @@ pub enum LlmEvent {
         /// The provider's error type or code.
         kind: Option<Name>,
     },
+    /// The client took its request back, and the server says so.
+    Cancelled,
     /// What the server says about its own time.
     Server(ServerTiming),
 }
@@ -174,10 +219,19 @@ pub enum LlmEvent {
 pub enum Output {
     /// Visible text, refusal, audio.
     Text,
-    /// Reasoning or a summary of it.
+    /// Reasoning.
     Reasoning,
+    /// A summary of reasoning: it counts as reasoning, but its length says nothing about the reasoning's tokens.
+    Summary,
     /// A tool call's name or arguments.
     Tool,
+}
+
+impl Output {
+    /// Whether it is reasoning, in full or summarised.
+    pub const fn is_reasoning(self) -> bool {
+        matches!(self, Self::Reasoning | Self::Summary)
+    }
 }
 
 /// The dialects that may own a request, best first.

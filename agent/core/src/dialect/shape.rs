@@ -18,9 +18,10 @@ use super::{LlmEvent, Output};
 /// Longest frame that is remembered.
 const MAX_SHAPE: usize = 4096;
 
-/// Keys whose values no dialect reads, and which some servers change with every chunk: OpenAI's padding against eavesdroppers, and the
-/// clock of servers that stamp chunks.
-const NOISE: [&[u8]; 2] = [b"\"obfuscation\"", b"\"created\""];
+/// Keys whose values no dialect reads, and which some servers change with every chunk: the running number and the padding of OpenAI's
+/// events, the ids of Realtime's and of Gemini's interactions, the padding of Bedrock and Mistral, the clock of servers that stamp
+/// chunks. In valid JSON these bytes are a field's name wherever they stand: within a string their quotes would be escaped.
+const NOISE: [&[u8]; 6] = [b"\"obfuscation\"", b"\"created\"", b"\"created_at\"", b"\"sequence_number\"", b"\"event_id\"", b"\"p\""];
 
 /// After so many shapes that did not fit, noise may be the reason: to look for it in every chunk has its price.
 const STEADY: u8 = 2;
@@ -99,7 +100,8 @@ impl Shape {
         {
             return;
         }
-        let mut holes = [(start..end, Hole::Text), (0..0, Hole::String), (0..0, Hole::String)];
+        let mut holes = [const { (0..0, Hole::Text) }; MAX_HOLES];
+        holes[0].0 = start..end;
         let mut used = 1;
         self.learnt = self.learnt.saturating_add(1);
         for key in NOISE.into_iter().filter(|_| self.learnt > STEADY) {

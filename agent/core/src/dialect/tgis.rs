@@ -42,7 +42,7 @@ impl Dialect for Tgis {
     }
 
     fn confirms(&self, asked: &Asked) -> bool {
-        asked.prompt.0
+        asked.text_input.0
     }
 
     fn reader(&self) -> Box<dyn Reader> {
@@ -54,7 +54,7 @@ impl Dialect for Tgis {
     }
 
     fn asked(&self, message: &[u8]) -> Option<Asked> {
-        let mut asked = Asked { prompt: IsThere(true), ..Asked::default() };
+        let mut asked = Asked { text_input: IsThere(true), ..Asked::default() };
         let params = |asked: &mut Asked, message: &[u8]| {
             for (number, value) in Fields::of(message).flatten() {
                 match (number, value) {
