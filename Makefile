@@ -3,7 +3,7 @@ CARGO ?= cargo
 export TOKENGAUGE ?= $(CURDIR)/target/release/tokengauge
 export TOKENGAUGE_CACHE ?= $(CURDIR)/target/real
 
-.PHONY: help setup build demo test test-real test-k8s test-bad test-live bench fuzz ebpf lint ci
+.PHONY: help setup build demo test test-real test-k8s test-bad test-tls test-live bench fuzz ebpf lint ci
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -29,6 +29,10 @@ test-k8s: build ## the chart on a real Kubernetes node
 
 test-bad: build ## hostile captures: clear errors, bounded memory, no panic
 	python3 tests/bad/run.py
+
+test-tls: build ## decrypted captures against the clear and against tshark, with a real OpenSSL
+	tests/tls/setup.sh && $(CARGO) build --release --locked -p tokengauge --example decrypted
+	python3 tests/tls/run.py
 
 test-live: build ## live eBPF against a schedule, and 10,000 chunks/s accounted for
 	python3 tests/live/schedule.py && python3 tests/live/load.py

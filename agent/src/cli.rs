@@ -89,6 +89,10 @@ pub struct ReplayArgs {
     /// Capture files, read one after the other; `-` is standard input.
     #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub files: Vec<PathBuf>,
+    /// Decrypts TLS connections with the secrets in this file (what `SSLKEYLOGFILE` makes clients and servers write); may be repeated.
+    /// Secrets inside a pcapng file are used without it.
+    #[arg(long = "keylog", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub keylogs: Vec<PathBuf>,
     /// What to print on standard output.
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub format: Format,

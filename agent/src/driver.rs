@@ -8,6 +8,7 @@ use tokengauge_core::inference::Inference;
 use tokengauge_core::pipeline::{Options, Pipeline, PipelineStats};
 use tokengauge_core::stats::snapshot::Counter;
 use tokengauge_core::stream::{ConnId, StreamEvent, Timestamp, Verdict};
+use tokengauge_core::tls::{self, Decrypt, KeyLog};
 
 use crate::tap::{Sink, Tap};
 
@@ -53,6 +54,8 @@ pub trait Progress {
 /// The [`Sink`] of every tap.
 pub struct Driver<P> {
     pipeline: Pipeline,
+    /// Between the tap and the pipeline, where there are secrets.
+    decrypt: Option<Box<Decrypt>>,
     finished: Vec<Inference>,
     ticked: Option<Timestamp>,
     progress: P,
@@ -61,14 +64,40 @@ pub struct Driver<P> {
 impl<P: Progress> Driver<P> {
     /// A driver with a pipeline of its own.
     pub fn new(options: Options, progress: P) -> Self {
-        Self { pipeline: Pipeline::new(options), finished: Vec::new(), ticked: None, progress }
+        Self { pipeline: Pipeline::new(options), decrypt: None, finished: Vec::new(), ticked: None, progress }
+    }
+
+    /// Decrypts TLS connections whose secrets are in `keys`, if there are any.
+    #[must_use]
+    pub fn decrypting(mut self, keys: Option<Arc<KeyLog>>) -> Self {
+        self.decrypt = keys.map(|keys| Box::new(Decrypt::new(keys)));
+        self
+    }
+
+    /// What was decrypted so far; `None` when no secrets were given.
+    pub fn decrypted(&self) -> Option<tls::Counters> {
+        self.decrypt.as_ref().map(|stage| *stage.counters())
     }
 
     /// Call when the tap has returned: hands over what is left.
     pub fn finish(mut self) -> (PipelineStats, P) {
         self.hand_over();
-        self.progress.tick(&|| self.pipeline.stats());
-        (self.pipeline.stats(), self.progress)
+        self.progress.tick(&|| stats(&self.pipeline, self.decrypt.as_deref()));
+        (stats(&self.pipeline, self.decrypt.as_deref()), self.progress)
+    }
+
+    /// An event that is perhaps of a TLS connection; its instant, and the verdict.
+    #[inline(never)]
+    fn decrypt(&mut self, event: StreamEvent<'_>) -> (Option<Timestamp>, Verdict) {
+        let at = match &event {
+            StreamEvent::Open { at, .. } | StreamEvent::Data { at, .. } | StreamEvent::Gap { at, .. } | StreamEvent::Close { at, .. } => {
+                Some(*at)
+            }
+            StreamEvent::Identified { .. } => None,
+        };
+        let Self { pipeline, finished, decrypt, .. } = self;
+        let mut sink = |event: StreamEvent<'_>| pipeline.push(event, finished);
+        (at, decrypt.as_mut().map_or(Verdict::Watch, |stage| stage.push(event, &mut sink)))
     }
 
     fn hand_over(&mut self) {
@@ -79,6 +108,7 @@ impl<P: Progress> Driver<P> {
 impl<P: Progress> Sink for Driver<P> {
     fn event(&mut self, event: StreamEvent<'_>) -> Verdict {
         let (at, verdict) = match event {
+            _ if self.decrypt.is_some() => self.decrypt(event),
             StreamEvent::Data { conn, dir, at, bytes } => (Some(at), self.pipeline.data(conn, dir, at, bytes, &mut self.finished)),
             StreamEvent::Open { at, .. } | StreamEvent::Gap { at, .. } | StreamEvent::Close { at, .. } => {
                 (Some(at), self.pipeline.push(event, &mut self.finished))
@@ -101,10 +131,23 @@ impl<P: Progress> Sink for Driver<P> {
         self.pipeline.soon(conn);
     }
 
+    fn secrets(&mut self, key_log: &[u8]) {
+        self.decrypt.get_or_insert_default().secrets(key_log);
+    }
+
     fn tick(&mut self, now: Timestamp) {
         self.ticked = Some(now);
         self.pipeline.tick(now, &mut self.finished);
         self.hand_over();
-        self.progress.tick(&|| self.pipeline.stats());
+        self.progress.tick(&|| stats(&self.pipeline, self.decrypt.as_deref()));
     }
+}
+
+/// What the pipeline and the stage before it counted.
+fn stats(pipeline: &Pipeline, decrypt: Option<&Decrypt>) -> PipelineStats {
+    let mut stats = pipeline.stats();
+    if let Some(stage) = decrypt {
+        stats.anomalies.add(stage.anomalies());
+    }
+    stats
 }

@@ -10,11 +10,13 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokengauge_core::inference::Inference;
 use tokengauge_core::pipeline::{Options, PipelineStats};
 use tokengauge_core::stats::Aggregator;
+use tokengauge_core::tls::KeyLog;
 
 use crate::cli::{Format, ReplayArgs};
 use crate::driver::{Driver, Progress, Source};
 use crate::export::ExportError;
 use crate::export::jsonl::JsonLines;
+use crate::keylog;
 use crate::tap::{StopFlag, TapError};
 use crate::view::table;
 use crate::vitals::{self, Report, Vitals};
@@ -33,8 +35,13 @@ pub fn replay(args: &ReplayArgs, open: &mut Open<'_>) -> Result<bool, ExportErro
     let mut job = Job { out: (args.format == Format::Jsonl).then_some(out), all: Aggregator::default() };
     let (mut total, mut failed, vitals) = (PipelineStats::default(), 0, Vitals::default());
     let stop = StopFlag::default();
+    let (keys, mut whole) = keylog::read(&args.keylogs);
+    for error in &whole {
+        eprintln!("tokengauge: {error}");
+    }
+    whole.retain(|error| error.is_failure());
     for (number, path) in args.files.iter().enumerate() {
-        match replay_one(open, path, number as u64, &mut job, &vitals, &stop) {
+        match replay_one(open, path, number as u64, keys.clone(), &mut job, &vitals, &stop) {
             Ok((stats, result)) => {
                 vitals::add(&mut total, &stats);
                 if let Err(error) = result {
@@ -72,7 +79,7 @@ pub fn replay(args: &ReplayArgs, open: &mut Open<'_>) -> Result<bool, ExportErro
         None if args.format == Format::Jsonl => eprintln!("{}", report.json()),
         None => eprintln!("{}", report.sentence()),
     }
-    Ok(failed == 0)
+    Ok(failed == 0 && whole.is_empty())
 }
 
 /// Writes a report to a file.
@@ -89,6 +96,7 @@ fn replay_one(
     open: &mut Open<'_>,
     path: &Path,
     number: u64,
+    keys: Option<Arc<KeyLog>>,
     job: &mut Job<'_>,
     vitals: &Vitals,
     stop: &StopFlag,
@@ -98,8 +106,11 @@ fn replay_one(
     let bar = progress_bar(path, &name);
     // Ids are made of the seed: files of one run must not share them.
     let options = Options { seed: number, ..Options::default() };
-    let mut driver = Driver::new(options, OnFile { job, stop, bar: &bar, progress });
+    let mut driver = Driver::new(options, OnFile { job, stop, bar: &bar, progress }).decrypting(keys);
     let result = tap.run(&mut driver, stop);
+    if let Some(counters) = driver.decrypted() {
+        vitals.register(keylog::probe(counters));
+    }
     let (stats, _) = driver.finish();
     bar.finish_and_clear();
     Ok((stats, result))

@@ -594,7 +594,8 @@ fn one(i: &Inference, out: &mut String) -> std::fmt::Result {
     write!(out, "  measures  ttft {} ttfa {} duration {}", defined(t.ttft), defined(t.ttfa), defined(t.duration))?;
     let tpot = t.tpot.map_or_else(|why| why.as_str().to_owned(), |s| ms(Duration::from_secs_f64(s)));
     let hidden = if t.tpot_without_reasoning { " (without reasoning)" } else { "" };
-    writeln!(out, " tpot {tpot}{hidden} stall {}", defined(t.max_stall))?;
+    let behind = t.tpot_after_first_chunk.map_or_else(String::new, |s| format!(" after_first {}", ms(Duration::from_secs_f64(s))));
+    writeln!(out, " tpot {tpot}{hidden}{behind} stall {}", defined(t.max_stall))?;
     let gaps: Vec<String> = t.gaps.iter().map(|g| ms(Duration::from_nanos(g))).collect();
     writeln!(out, "  gaps      [{}]{}", gaps.join(" "), if t.gaps.complete() { "" } else { " and more" })?;
     if let Some(s) = i.server_timing {

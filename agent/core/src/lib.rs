@@ -22,5 +22,6 @@ pub mod stats;
 pub mod stream;
 pub mod tcp;
 pub mod timeline;
+pub mod tls;
 pub mod trace;
 pub mod ws;

@@ -240,7 +240,7 @@ impl Socket {
             FrameKind::KeepAlive => turn.measure.aside(cx),
             kind => {
                 turn.measure.timeline.body(begun);
-                turn.measure.event(at, kind, cx);
+                turn.measure.event(at, kind, true, cx);
             }
         }
     }

@@ -19,6 +19,9 @@ pub trait Sink {
     /// Bytes of this connection are about to come: a hint to fetch what will be needed. Changes nothing.
     fn soon(&self, _conn: ConnId) {}
 
+    /// A key log that the capture itself carries; it holds for the TLS connections that follow.
+    fn secrets(&mut self, _key_log: &[u8]) {}
+
     /// Time passed without an event: at least ten times a second while a live tap is idle, so that time-outs are noticed.
     fn tick(&mut self, now: Timestamp);
 }

@@ -114,6 +114,10 @@ impl<'a> Driver<'a> {
         }
     }
 
+    fn secrets(&mut self, key_log: &[u8]) {
+        self.sink.secrets(key_log);
+    }
+
     /// At most [`BATCH`] frames, in order. All are looked up first; to read their headers twice is cheaper than to keep what they say.
     #[inline]
     fn frames(&mut self, frames: &[Frame<'_>]) {

@@ -36,10 +36,20 @@ pub struct Asked {
     pub text: IsThere,
     /// `text_input` is there (Triton).
     pub text_input: IsThere,
-    /// `query` is there (rerank).
-    pub query: IsThere,
+    /// `query` is a text (rerank), and none of a query language.
+    pub query: Prose,
+    /// `question` is there.
+    pub question: IsThere,
     /// `documents` is there (rerank).
     pub documents: IsThere,
+    /// `texts` is there (Cohere's embeddings, TEI's rerank).
+    pub texts: IsThere,
+    /// `images` is there (Cohere's embeddings).
+    pub images: IsThere,
+    /// `input_ids` is there: a prompt of tokens (SGLang).
+    pub input_ids: IsThere,
+    /// `input_prefix` is there (llama.cpp's infill).
+    pub input_prefix: IsThere,
     /// Upper bound of output tokens.
     pub max_tokens: Count,
     /// Upper bound of output tokens, newer name.
@@ -160,6 +170,14 @@ impl<'de> Deserialize<'de> for Prompt {
     }
 }
 
+/// Whether a value is a text in words: no GraphQL, no SQL, no JSON.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Prose(pub bool);
+
+/// How many elements a list has; anything else is `None`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Length(pub Option<u64>);
+
 /// A class of low cardinality: a string without white space, or a number; anything else is `None`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Class(pub Option<Name>);
@@ -171,7 +189,7 @@ enum Any<'de> {
     Number(f64),
     Integer(u64),
     Text(Cow<'de, str>),
-    List,
+    List(u64),
     Object,
 }
 
@@ -205,8 +223,11 @@ impl<'de> Deserialize<'de> for Any<'de> {
                 Ok(Any::Text(Cow::Owned(v.to_owned())))
             }
             fn visit_seq<A: SeqAccess<'de>>(self, mut a: A) -> Result<Any<'de>, A::Error> {
-                while a.next_element::<IgnoredAny>()?.is_some() {}
-                Ok(Any::List)
+                let mut length = 0;
+                while a.next_element::<IgnoredAny>()?.is_some() {
+                    length += 1;
+                }
+                Ok(Any::List(length))
             }
             fn visit_map<A: MapAccess<'de>>(self, mut a: A) -> Result<Any<'de>, A::Error> {
                 while a.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
@@ -234,7 +255,9 @@ macro_rules! tolerant {
 tolerant! {
     Flag: Any::Bool(b) => Some(b);
     Short: Any::Text(t) => Name::new(&t);
-    IsList: any => matches!(any, Any::List);
+    IsList: any => matches!(any, Any::List(_));
+    Length: Any::List(n) => Some(n);
+    Prose: any => matches!(any, Any::Text(t) if is_prose(&t));
     IsThere: any => !matches!(any, Any::Null);
     Number: any => number(&any);
     Count: any => number(&any).filter(|n| *n >= 0.0 && n.fract() == 0.0 && *n < 9e15).map(|n| n as u64);
@@ -243,6 +266,15 @@ tolerant! {
         Any::Integer(n) => Name::class(&n.to_string()),
         _ => None,
     };
+}
+
+/// Words that queries begin with which are none of a language model's.
+const QUERIES: [&str; 8] = ["query", "mutation", "subscription", "fragment", "select", "insert", "delete", "from"];
+
+fn is_prose(text: &str) -> bool {
+    let text = text.trim_start();
+    let first = text.split(|c: char| c.is_whitespace() || matches!(c, '{' | '(')).next().unwrap_or_default();
+    !text.is_empty() && !text.starts_with(['{', '[', '(']) && !QUERIES.iter().any(|q| first.eq_ignore_ascii_case(q))
 }
 
 fn number(any: &Any<'_>) -> Option<f64> {
@@ -321,6 +353,17 @@ pub fn object<'a, T: Deserialize<'a>>(data: &'a [u8]) -> Option<T> {
     data.trim_ascii_start().starts_with(b"{").then(|| serde_json::from_slice(data).ok()).flatten()
 }
 
+/// Reads an object, or a list of them (a list of lists is none: serde would read structs from those, too).
+pub fn objects<'a, T: Deserialize<'a>>(data: &'a [u8]) -> Option<Few<T>> {
+    let mut begin = data.iter().filter(|b| !b.is_ascii_whitespace());
+    let fits = match begin.next() {
+        Some(b'{') => true,
+        Some(b'[') => matches!(begin.next(), Some(b'{' | b']')),
+        _ => false,
+    };
+    fits.then(|| serde_json::from_slice(data).ok()).flatten()
+}
+
 /// The type or code that an HTTP error's body names, whatever its API (`wire.md` §9).
 pub fn http_error_kind(body: &[u8]) -> Option<Name> {
     #[derive(serde::Deserialize, Default)]
@@ -338,10 +381,11 @@ pub fn http_error_kind(body: &[u8]) -> Option<Name> {
         true => serde_json::from_slice::<Vec<Body>>(body).ok()?.into_iter().next()?,
     };
     let outer = body.r#type.0.filter(|t| t.as_str() != "error");
-    body.error.kind.or(body.error_type.0).or(body.code.0).or(outer)
+    body.error.kind.or(body.error_type.0).or(outer).or(body.code.0)
 }
 
-/// A list of which the first element needs no allocation: nearly every answer has one choice.
+/// A list of which the first element needs no allocation: nearly every answer has one choice. An object stands for a list of one,
+/// a scalar for none.
 #[derive(Clone, Debug)]
 pub struct Few<T> {
     first: Option<T>,
@@ -358,6 +402,11 @@ impl<T> Few<T> {
     /// The elements in order.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.first.iter().chain(&self.rest)
+    }
+
+    /// The first element.
+    pub fn first(&self) -> Option<&T> {
+        self.first.as_ref()
     }
 
     /// How many.
@@ -381,6 +430,25 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Few<T> {
             }
             fn visit_unit<E: de::Error>(self) -> Result<Few<T>, E> {
                 Ok(Few::default())
+            }
+            fn visit_bool<E: de::Error>(self, _: bool) -> Result<Few<T>, E> {
+                Ok(Few::default())
+            }
+            fn visit_u64<E: de::Error>(self, _: u64) -> Result<Few<T>, E> {
+                Ok(Few::default())
+            }
+            fn visit_i64<E: de::Error>(self, _: i64) -> Result<Few<T>, E> {
+                Ok(Few::default())
+            }
+            fn visit_f64<E: de::Error>(self, _: f64) -> Result<Few<T>, E> {
+                Ok(Few::default())
+            }
+            fn visit_str<E: de::Error>(self, _: &str) -> Result<Few<T>, E> {
+                Ok(Few::default())
+            }
+            fn visit_map<A: MapAccess<'de>>(self, a: A) -> Result<Few<T>, A::Error> {
+                let one = T::deserialize(de::value::MapAccessDeserializer::new(a))?;
+                Ok(Few { first: Some(one), rest: Vec::new() })
             }
             fn visit_seq<A: SeqAccess<'de>>(self, mut a: A) -> Result<Few<T>, A::Error> {
                 let mut few = Few { first: a.next_element()?, rest: Vec::new() };
@@ -466,9 +534,12 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
             }
             fn visit_seq<A: SeqAccess<'de>>(self, mut a: A) -> Result<Text<'a>, A::Error> {
                 let (mut text, mut thinking) = (false, false);
-                while let Some(part) = a.next_element::<Part<'de>>()? {
-                    text |= part.text.is_text() || part.refusal.is_text();
-                    thinking |= part.thinking.is_text();
+                while let Some(part) = a.next_element::<Few<Part<'de>>>()? {
+                    // A string in the list is no part of this API.
+                    for part in part.iter() {
+                        text |= part.text.is_text() || part.refusal.is_text();
+                        thinking |= part.thinking.is_text();
+                    }
                 }
                 Ok(Text::Parts { text, thinking })
             }
@@ -517,5 +588,43 @@ mod tests {
         assert_eq!(kind(r#"{"code":"invalid-argument","error":"text"}"#).as_deref(), Some("invalid-argument"));
         assert_eq!(kind(r#"{"error":{"type":"has a space"}}"#), None);
         assert_eq!(kind("not json"), None);
+        // Azure AI Foundry, Groq, Cohere, Mistral (two of them), Ollama, TGI, OpenRouter, SGLang.
+        assert_eq!(kind(r#"{"error":{"code":"DeploymentNotFound","message":"m","details":"d"}}"#).as_deref(), Some("DeploymentNotFound"));
+        assert_eq!(
+            kind(r#"{"error":{"message":"m","type":"tokens","code":"rate_limit_exceeded","failed_generation":"{"}}"#).as_deref(),
+            Some("tokens")
+        );
+        assert_eq!(kind(r#"{"message":"invalid request","id":"x"}"#), None);
+        assert_eq!(kind(r#"{"message":"m","error_type":"INVALID_ARGUMENT"}"#).as_deref(), Some("INVALID_ARGUMENT"));
+        assert_eq!(kind(r#"{"detail":"Unauthorized"}"#), None);
+        assert_eq!(
+            kind(r#"{"object":"error","message":"m","type":"rate_limited","param":null,"code":"1300"}"#).as_deref(),
+            Some("rate_limited")
+        );
+        assert_eq!(kind(r#"{"error":"model 'x' not found"}"#), None);
+        assert_eq!(kind(r#"{"error":"m","error_type":"overloaded"}"#).as_deref(), Some("overloaded"));
+        assert_eq!(
+            kind(r#"{"error":{"code":402,"message":"m","metadata":{"provider_name":"p","raw":{}}},"user_id":"u"}"#).as_deref(),
+            Some("402")
+        );
+        assert_eq!(kind(r#"{"object":"error","message":"m","type":"BadRequestError","code":400}"#).as_deref(), Some("BadRequestError"));
+    }
+
+    #[test]
+    fn lists_of_one_lengths_and_prose() {
+        let n = |json: &str| serde_json::from_str::<Few<Flag>>(json).unwrap().len();
+        assert_eq!((n("[true,false]"), n("[]"), n("null"), n("7"), n("\"x\""), n("true")), (2, 0, 0, 0, 0, 0));
+        let one: Few<ErrorField> = serde_json::from_str(r#"{"type":"t"}"#).unwrap();
+        assert_eq!((one.len(), one.first().map(|e| e.is)), (1, Some(true)));
+        let length = |json: &str| serde_json::from_str::<Length>(json).unwrap().0;
+        assert_eq!((length("[1,[2],{}]"), length("[]"), length("{}"), length("null")), (Some(3), Some(0), None, None));
+        let prose = |json: &str| serde_json::from_str::<Prose>(json).unwrap().0;
+        for text in ["what is it?", "the best one, please", "¿qué?"] {
+            assert!(prose(&serde_json::to_string(text).unwrap()), "{text}");
+        }
+        for text in ["subscription { x }", "query{a}", "{ a }", "SELECT 1", "", "from logs | limit 3"] {
+            assert!(!prose(&serde_json::to_string(text).unwrap()), "{text}");
+        }
+        assert!(!prose(r#"{"match":{}}"#));
     }
 }

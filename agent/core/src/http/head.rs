@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use crate::inference::TraceParent;
+use crate::inference::{ServerTiming, TraceParent};
 use crate::name::Name;
 use crate::semconv;
 
@@ -170,10 +170,13 @@ pub struct ResponseHead {
     pub limits: Limits,
     /// `x-amzn-errortype`: the class of an error whose body does not name it.
     pub error_type: Option<Name>,
-    /// `x-amzn-bedrock-{input,output}-token-count`.
+    /// `x-amzn-bedrock-{input,output}-token-count`; `x-prompt-tokens` and `x-generated-tokens` (TGI), `x-compute-tokens` (TEI).
     pub tokens: (Option<u64>, Option<u64>),
     /// To which protocol the server changes, with status 101.
     pub upgrade: Option<Upgrade>,
+    /// What TGI and TEI say of their own time: `x-queue-time`, `x-total-time`, `x-time-per-token`. Only with answers that are no
+    /// stream.
+    pub timing: ServerTiming,
     /// Whether `Sec-WebSocket-Extensions` agrees on `permessage-deflate`, and how.
     pub deflate: Option<Deflate>,
     /// `grpc-encoding`.
@@ -245,6 +248,7 @@ pub struct Fields {
     limits: Limits,
     error_type: Option<Name>,
     tokens: (Option<u64>, Option<u64>),
+    timing: ServerTiming,
 }
 
 fn milliseconds(value: &[u8]) -> Option<f64> {
@@ -318,6 +322,16 @@ impl Fields {
             self.tokens.0 = text(value).and_then(|v| v.parse().ok());
         } else if is("x-amzn-bedrock-output-token-count") {
             self.tokens.1 = text(value).and_then(|v| v.parse().ok());
+        } else if is("x-prompt-tokens") || is("x-compute-tokens") {
+            self.tokens.0 = text(value).and_then(|v| v.parse().ok());
+        } else if is("x-generated-tokens") {
+            self.tokens.1 = text(value).and_then(|v| v.parse().ok());
+        } else if is("x-queue-time") {
+            self.timing.queue = milliseconds(value).map(|ms| ms / 1000.0);
+        } else if is("x-total-time") {
+            self.timing.total = milliseconds(value).map(|ms| ms / 1000.0);
+        } else if is("x-time-per-token") {
+            self.timing.tpot = milliseconds(value).map(|ms| ms / 1000.0);
         } else if is("x-amzn-bedrock-invocation-latency") {
             self.processing_ms = self.processing_ms.or_else(|| milliseconds(value));
         } else if is("server") {
@@ -377,6 +391,7 @@ impl Fields {
             limits: self.limits,
             error_type: self.error_type,
             tokens: self.tokens,
+            timing: self.timing,
             upgrade: self.upgrade,
             deflate: self.deflate,
             message_coding: self.message_coding,
