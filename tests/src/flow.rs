@@ -288,10 +288,9 @@ fn helper(word: &str, rest: &str, coder: &mut Coder) -> Result<Vec<u8>, String> 
             let (_, target) = url.split_once("://").ok_or("a URL begins with its scheme")?;
             let (host, path) = target.split_once('/').ok_or("a URL has a path")?;
             let body = prefixed(&protobuf::message(&fields)?);
-            let head = format!(
-                "POST /{path} HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/grpc\r\ncontent-length: {}\r\n\r\n",
-                body.len()
-            );
+            let length = body.len();
+            let head =
+                format!("POST /{path} HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/grpc\r\ncontent-length: {length}\r\n\r\n");
             [head.into_bytes(), body].concat()
         }
         "@grpc" => chunk(&coder.code(&prefixed(&protobuf::message(rest)?))),

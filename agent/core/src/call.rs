@@ -72,7 +72,7 @@ impl Call {
             certainty,
             confirmed: false,
             asked: Asked::default(),
-            request_body: dialect.map(|_| Box::new(RequestBody::new(head.media))),
+            request_body: dialect.map(|_| Box::new(RequestBody::new(&head))),
             settled: false,
             request_decoder,
             request_bytes: 0,
@@ -162,7 +162,7 @@ impl Call {
             self.measure.timeline.request_sent(at);
             self.settle(cx);
         }
-        // What was streamed is asked about once more, at the end.
+        // Whether it asked more than once is looked at when the exchange is over.
         if !self.request_body.as_ref().is_some_and(|body| body.is_several()) {
             self.request_body = None;
         }

@@ -5,7 +5,7 @@ use crate::dialect::Dialect;
 use crate::dialect::body::{Asked, object};
 use crate::framing::json;
 use crate::framing::protobuf;
-use crate::http::head::MediaType;
+use crate::http::head::{MediaType, RequestHead};
 
 /// Containers of a request that are looked into: the request itself and what stands right in it.
 const DEPTH: usize = 2;
@@ -20,10 +20,10 @@ pub enum RequestBody {
 }
 
 impl RequestBody {
-    /// A body of this media type, at its beginning.
-    pub fn new(media: MediaType) -> Self {
-        match media {
-            MediaType::Grpc => Self::Messages(protobuf::Skeleton::default()),
+    /// The body of a request with this head, at its beginning.
+    pub fn new(head: &RequestHead) -> Self {
+        match head.media {
+            MediaType::Grpc => Self::Messages(protobuf::Skeleton::new(head.message_coding)),
             _ => Self::Json(json::Skeleton::new(DEPTH)),
         }
     }

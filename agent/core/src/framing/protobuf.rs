@@ -2,6 +2,8 @@
 //! only the beginning is kept. What remains is a message again, of which the ends of long fields are missing.
 
 use crate::anomaly::Anomaly;
+use crate::http::coding::Decoder;
+use crate::http::head::Coding;
 
 /// Bytes kept of one field.
 const MAX_FIELD: u64 = 1024;
@@ -11,18 +13,29 @@ const MAX_MESSAGE: usize = 64 << 10;
 const PREFIX: u8 = 5;
 
 /// Reduces the first of the messages that are pushed into it, and counts the others.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Skeleton {
+    coding: Option<Coding>,
+    /// Inflates the first message, where it is compressed.
+    decoder: Option<Box<Decoder>>,
+    message: Reduced,
     prefix: [u8; PREFIX as usize],
     prefixed: u8,
     /// Bytes of the message that are still to come.
     left: u64,
     messages: u32,
-    kept: Vec<u8>,
-    state: State,
     trouble: Option<Anomaly>,
     /// A hole lies behind the first message: the others are not counted any more.
     deaf: bool,
+}
+
+/// A message while it is reduced.
+#[derive(Debug, Default)]
+struct Reduced {
+    kept: Vec<u8>,
+    state: State,
+    /// What keeps it from being read on.
+    trouble: Option<Anomaly>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,9 +57,24 @@ impl Default for State {
 }
 
 impl Skeleton {
+    /// A skeleton of messages that are compressed, where their flag says so, with `coding` (`grpc-encoding`).
+    pub fn new(coding: Option<Coding>) -> Self {
+        Self {
+            coding,
+            decoder: None,
+            message: Reduced::default(),
+            prefix: [0; PREFIX as usize],
+            prefixed: 0,
+            left: 0,
+            messages: 0,
+            trouble: None,
+            deaf: false,
+        }
+    }
+
     /// Bytes that are buffered.
     pub fn buffered(&self) -> usize {
-        self.kept.capacity()
+        self.message.kept.capacity() + self.decoder.as_ref().map_or(0, |d| d.buffered())
     }
 
     /// Bytes are missing: where messages begin cannot be told any more.
@@ -75,7 +103,7 @@ impl Skeleton {
         match self.trouble {
             Some(what) => Err(what),
             None if !self.is_complete() => Err(Anomaly::BadMessage),
-            None => Ok(&self.kept),
+            None => Ok(&self.message.kept),
         }
     }
 
@@ -96,9 +124,11 @@ impl Skeleton {
                     self.messages = self.messages.saturating_add(1);
                     match flag {
                         0 => {}
-                        // Nobody compresses a request that is mostly numbers.
-                        1 if self.messages == 1 => self.trouble = Some(Anomaly::UnknownCoding),
-                        1 => {}
+                        1 if self.messages > 1 || self.left == 0 => {}
+                        1 => match self.coding.and_then(Decoder::new) {
+                            None => self.trouble = Some(Anomaly::UnknownCoding),
+                            decoder => self.decoder = decoder.map(Box::new),
+                        },
                         _ => self.trouble = Some(Anomaly::BadMessage),
                     }
                 }
@@ -109,15 +139,25 @@ impl Skeleton {
             bytes = rest;
             self.left -= here as u64;
             if self.messages == 1 {
-                self.reduce(part);
-                if self.left == 0 && self.trouble.is_none() && self.state != State::Key(0, 0) {
-                    self.trouble = Some(Anomaly::BadMessage);
+                let Self { message, decoder, .. } = self;
+                let inflated = match decoder {
+                    None => Ok(message.push(part)),
+                    Some(decoder) => decoder.push(part, &mut |bytes| message.push(bytes)),
+                };
+                self.trouble = inflated.err().or(self.message.trouble);
+                if self.left == 0 {
+                    self.decoder = None;
+                    if self.trouble.is_none() && self.message.state != State::Key(0, 0) {
+                        self.trouble = Some(Anomaly::BadMessage);
+                    }
                 }
             }
         }
     }
+}
 
-    fn reduce(&mut self, mut bytes: &[u8]) {
+impl Reduced {
+    fn push(&mut self, mut bytes: &[u8]) {
         while let Some((&byte, rest)) = bytes.split_first() {
             if self.kept.len() > MAX_MESSAGE {
                 self.trouble = Some(Anomaly::BodyTooLong);
@@ -188,13 +228,14 @@ mod tests {
     use super::*;
     use crate::dialect::protobuf::Fields;
     use crate::dialect::protobuf::build::Message;
+    use std::io::Write as _;
 
     fn framed(flag: u8, message: impl AsRef<[u8]>) -> Vec<u8> {
         [&[flag][..], &(message.as_ref().len() as u32).to_be_bytes(), message.as_ref()].concat()
     }
 
     fn run(body: &[u8], size: usize) -> (Result<Vec<u8>, Anomaly>, u32) {
-        let mut skeleton = Skeleton::default();
+        let mut skeleton = Skeleton::new(Some(Coding::Gzip));
         for piece in body.chunks(size) {
             skeleton.push(piece);
             assert!(skeleton.buffered() <= 4 * MAX_MESSAGE);
@@ -221,6 +262,11 @@ mod tests {
         let lengths: Vec<_> = Fields::of(&kept).map(|f| f.map(|(n, v)| (n, v.bytes().map(<[u8]>::len), v.integer()))).collect();
         assert_eq!(lengths, [Ok((1, Some(1), None)), Ok((2, Some(1024), None)), Ok((3, None, Some(7)))]);
         assert_eq!(check(&framed(0, "")), (Ok(Vec::new()), 1));
+        let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+        gz.write_all(&long.0).unwrap();
+        let zipped = gz.finish().unwrap();
+        assert_eq!(check(&[framed(1, &zipped), framed(1, &zipped)].concat()), (Ok(kept), 2));
+        assert_eq!(check(&framed(1, "")), (Ok(Vec::new()), 1));
     }
 
     #[test]
@@ -230,19 +276,22 @@ mod tests {
             assert_eq!(check(&framed(0, &message)[..cut]).0, Err(Anomaly::BadMessage), "cut at {cut}");
         }
         assert_eq!(check(&framed(0, &message.0[..message.0.len() - 1])).0, Err(Anomaly::BadMessage));
-        assert_eq!(check(&framed(1, &message)).0, Err(Anomaly::UnknownCoding));
+        assert_eq!(check(&framed(1, &message)).0, Err(Anomaly::BadCoding));
+        let mut skeleton = Skeleton::new(None);
+        skeleton.push(&framed(1, &message));
+        assert_eq!(skeleton.finish(), Err(Anomaly::UnknownCoding));
         assert_eq!(check(&framed(2, &message)).0, Err(Anomaly::BadMessage));
         assert_eq!(check(&framed(0, [0x0b; 20])).0, Err(Anomaly::BadMessage));
         assert_eq!(check(&framed(0, [0xff; 20])).0, Err(Anomaly::BadMessage));
         let many = framed(0, [1 << 3, 1].repeat(MAX_MESSAGE));
         assert_eq!(run(&many, 100_000).0, Err(Anomaly::BodyTooLong));
-        let mut skeleton = Skeleton::default();
+        let mut skeleton = Skeleton::new(Some(Coding::Gzip));
         skeleton.push(&framed(0, &message)[..6]);
         skeleton.hole();
         skeleton.push(&framed(0, &message));
         assert_eq!(skeleton.finish(), Err(Anomaly::FramingLost));
         // Behind the first message a hole hides no more than how many follow.
-        let mut skeleton = Skeleton::default();
+        let mut skeleton = Skeleton::new(Some(Coding::Gzip));
         skeleton.push(&framed(0, &message));
         skeleton.hole();
         skeleton.push(b"garbage");

@@ -96,6 +96,8 @@ pub struct RequestHead {
     pub upgrade: Option<Upgrade>,
     /// What the query says of those few parameters that change how a request is read.
     pub query: Query,
+    /// `grpc-encoding`.
+    pub message_coding: Option<Coding>,
 }
 
 /// A protocol that a request asks to change to (RFC 9110 §7.8).
@@ -358,6 +360,7 @@ impl Fields {
             anthropic: self.anthropic,
             upgrade: self.upgrade,
             query: query_of(target),
+            message_coding: self.message_coding,
         }
     }
 
