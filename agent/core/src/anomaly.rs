@@ -11,7 +11,7 @@ pub enum Anomaly {
     NotLlm,
     /// A connection or a response was joined in its middle: what went before could not be seen.
     MissedStart,
-    /// A header block exceeds its bound (64 KiB); the connection is muted.
+    /// A header block exceeds its bound (64 KiB); a connection of HTTP/1.1 is muted.
     HeadTooLong,
     /// A request line, status line or header cannot be read.
     BadHead,
@@ -39,9 +39,11 @@ pub enum Anomaly {
     BadChecksum,
     /// The head of a message (AWS event-stream, gRPC, a WebSocket frame) is impossible.
     BadMessage,
+    /// A stream of gRPC carried several requests: as one exchange they cannot be measured, and there is no record of it.
+    SeveralRequests,
     /// Behind a hole nothing tells where the next event begins; the rest of the body is skipped.
     FramingLost,
-    /// An event or a body is not the JSON that its API prescribes.
+    /// An event or a body is not the JSON, or the Protobuf, that its API prescribes.
     BadJson,
     /// An event is valid JSON of no known form.
     UnknownEvent,
@@ -73,7 +75,7 @@ pub enum Anomaly {
 
 impl Anomaly {
     /// Every anomaly, in the order of its number.
-    pub const ALL: [Self; 32] = [
+    pub const ALL: [Self; 33] = [
         Self::NotHttp,
         Self::NotLlm,
         Self::MissedStart,
@@ -91,6 +93,7 @@ impl Anomaly {
         Self::StrayLine,
         Self::BadChecksum,
         Self::BadMessage,
+        Self::SeveralRequests,
         Self::FramingLost,
         Self::BadJson,
         Self::UnknownEvent,
@@ -128,6 +131,7 @@ impl Anomaly {
             Self::StrayLine => "stray_line",
             Self::BadChecksum => "bad_checksum",
             Self::BadMessage => "bad_message",
+            Self::SeveralRequests => "several_requests",
             Self::FramingLost => "framing_lost",
             Self::BadJson => "bad_json",
             Self::UnknownEvent => "unknown_event",
@@ -148,8 +152,15 @@ impl Anomaly {
 }
 
 /// How often each anomaly was met.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Anomalies([u64; Anomaly::ALL.len()]);
+
+// Not derived: the standard library has it for arrays of up to 32.
+impl Default for Anomalies {
+    fn default() -> Self {
+        Self([0; Anomaly::ALL.len()])
+    }
+}
 
 impl Anomalies {
     /// Counts one.

@@ -12,14 +12,13 @@ use crate::framing::json::Skeleton;
 use crate::framing::{Frame, Framer, Framing, Unit};
 use crate::http::coding::Decoder;
 use crate::http::event::{EndedBy, Over, Side};
-use crate::http::head::{BodyLength, MediaType, RequestHead, ResponseHead};
+use crate::http::head::{BodyLength, MediaType, RequestHead, ResponseHead, Upgrade};
 use crate::inference::{Inference, Request, Response};
 use crate::measure::{Ended, Exchange, Measure, Place, Scratch};
 use crate::name::Name;
+use crate::request::RequestBody;
 use crate::stream::Timestamp;
 
-/// Containers of a request that are looked into: the request itself and what stands right in it.
-const REQUEST_DEPTH: usize = 2;
 /// Containers of an answer that are looked into: `choices[0].message.tool_calls[0].function`.
 const ANSWER_DEPTH: usize = 7;
 /// Events of no known form after which no other dialect is tried any more.
@@ -39,7 +38,9 @@ pub struct Call {
     /// Whether the request's body is one that the dialect knows.
     confirmed: bool,
     asked: Asked,
-    request_body: Option<Box<Skeleton>>,
+    request_body: Option<Box<RequestBody>>,
+    /// Whether it is known what the request asks for.
+    settled: bool,
     request_decoder: Option<Box<Decoder>>,
     request_bytes: u64,
     response: Option<Box<ResponseHead>>,
@@ -71,7 +72,8 @@ impl Call {
             certainty,
             confirmed: false,
             asked: Asked::default(),
-            request_body: dialect.map(|_| Box::new(Skeleton::new(REQUEST_DEPTH))),
+            request_body: dialect.map(|_| Box::new(RequestBody::new(&head))),
+            settled: false,
             request_decoder,
             request_bytes: 0,
             measure: Measure::new(begun),
@@ -135,7 +137,7 @@ impl Call {
     }
 
     /// Bytes of the request's body.
-    pub fn request_body(&mut self, bytes: &[u8], cx: &mut Scratch<'_>) {
+    pub fn request_body(&mut self, at: Timestamp, bytes: &[u8], cx: &mut Scratch<'_>) {
         self.request_bytes += bytes.len() as u64;
         let Some(body) = &mut self.request_body else { return };
         match &mut self.request_decoder {
@@ -147,15 +149,30 @@ impl Call {
                 }
             }
         }
+        if !self.settled && body.is_complete() {
+            self.measure.timeline.request_sent(at);
+            self.settle(cx);
+        }
     }
 
     /// The request is complete.
     pub fn request_end(&mut self, at: Timestamp, cx: &mut Scratch<'_>) {
-        self.measure.timeline.request_sent(at);
         self.request_decoder = None;
-        let Some(body) = self.request_body.take() else { return };
-        let asked = body.finish().and_then(|b| dialect::body::object::<Asked>(b).ok_or(Anomaly::BadJson));
-        match asked {
+        if !self.settled {
+            self.measure.timeline.request_sent(at);
+            self.settle(cx);
+        }
+        // Whether it asked more than once is looked at when the exchange is over.
+        if !self.request_body.as_ref().is_some_and(|body| body.is_several()) {
+            self.request_body = None;
+        }
+    }
+
+    /// What is asked for can be read.
+    fn settle(&mut self, cx: &mut Scratch<'_>) {
+        self.settled = true;
+        let Some(body) = &self.request_body else { return };
+        match body.asked(self.dialect) {
             Ok(asked) => {
                 let fits = self.dialect.is_some_and(|d| d.confirms(&asked));
                 let other = (!fits).then(|| dialect::by_body(&self.head, &asked)).flatten();
@@ -164,6 +181,9 @@ impl Call {
                 if !fits && (other.is_some() || self.certainty < Match::Certain) {
                     self.dialect = other.map(|(d, _)| d);
                     self.certainty = other.map_or(Match::No, |(_, m)| m.min(Match::Likely));
+                } else if self.head.media == MediaType::Grpc {
+                    // A service's name and what it is asked, both of which the dialect knows, leave no doubt.
+                    self.certainty = Match::Certain;
                 }
                 self.confirmed = self.certainty >= Match::Likely && (fits || other.is_some());
                 self.asked = asked;
@@ -232,10 +252,17 @@ impl Call {
         })
     }
 
-    /// Asks for the memory that [`Call::event`] will need. The result says nothing.
+    /// Asks for the memory that [`Call::event`] will need, but for the shape's. The result says nothing.
+    #[inline]
     pub fn touch(&self) -> u64 {
-        let shape = self.reader.as_deref().and_then(Reader::shape).map_or(0, Shape::touch);
-        u64::from(shape) ^ self.response_bytes ^ self.measure.timeline.touch() ^ u64::from(self.measure.facts.recognised)
+        let framer = u64::from(matches!(self.body, Body::Stream(_)));
+        framer ^ self.response_bytes ^ self.measure.timeline.touch() ^ u64::from(self.measure.facts.recognised)
+    }
+
+    /// What the next event looks like if it is like the last one.
+    #[inline]
+    pub fn shape(&self) -> Option<&Shape> {
+        self.reader.as_deref()?.shape()
     }
 
     /// Bytes of the response's body.
@@ -259,9 +286,13 @@ impl Call {
 
     /// The response's trailers.
     pub fn trailers(&mut self, grpc_status: Option<u32>) {
-        if let Some(code) = grpc_status.filter(|code| *code != 0) {
-            let known = self.measure.facts.failed.take().flatten();
-            self.measure.facts.failed = Some(known.or_else(|| Name::new(grpc_code(code))));
+        match grpc_status {
+            None => {}
+            Some(0) => self.measure.facts.ended_well = true,
+            Some(code) => {
+                let known = self.measure.facts.failed.take().flatten();
+                self.measure.facts.failed = Some(known.or_else(|| Name::new(grpc_code(code))));
+            }
         }
     }
 
@@ -283,11 +314,18 @@ impl Call {
                 match &mut self.body {
                     Body::Stream(framer) => framer.hole(),
                     Body::Json(skeleton) => skeleton.hole(),
-                    // What lies in the hole would have decided.
-                    Body::Undecided => {
-                        self.measure.facts.unread = true;
-                        self.body = Body::Skipped;
-                    }
+                    // What comes next is not the first byte, and says nothing about the rest.
+                    Body::Undecided => match self.pieces {
+                        Some(framing) => {
+                            let mut framer = Framer::new(framing);
+                            framer.hole();
+                            self.body = Body::Stream(framer);
+                        }
+                        None => {
+                            self.measure.facts.unread = true;
+                            self.body = Body::Skipped;
+                        }
+                    },
                     Body::Skipped => {}
                 }
             }
@@ -310,17 +348,38 @@ impl Call {
             let whole = self.answer(skeleton, http_error, how, cx)?;
             (self.measure.facts, self.dialect, readable) = (whole.facts, Some(whole.dialect), whole.readable);
         }
+        // Who asks to change to another protocol has asked for nothing yet, unless that was refused.
+        if self.head.upgrade == Some(Upgrade::WebSocket) && !http_error {
+            return None;
+        }
         let dialect = self.dialect?;
+        let grpc = self.response.as_ref().is_some_and(|r| r.media == MediaType::Grpc);
+        if self.request_body.as_ref().is_some_and(|body| body.is_several()) || grpc && self.measure.facts.went_on {
+            cx.anomalies.count(Anomaly::SeveralRequests);
+            return None;
+        }
         if !self.is_known(how) {
             return None;
         }
         let asked_stream = dialect.streams(&self.head, &self.asked) == Some(true);
         let stream = match (&self.body, &self.response) {
+            // Every answer of gRPC is messages, a stream or not.
+            (Body::Stream(_), Some(r)) if r.media == MediaType::Grpc => {
+                let told = dialect.streams(&self.head, &self.asked).or(self.reader.as_ref().and_then(|r| r.streams()));
+                !http_error && told != Some(false)
+            }
             (Body::Stream(_), Some(_)) => !http_error,
             (Body::Json(_), _) => false,
-            (_, Some(r)) => !http_error && (r.media == MediaType::EventStream || r.media != MediaType::Json && asked_stream),
+            (_, Some(r)) => {
+                let named = r.media == MediaType::EventStream || self.pieces.is_some();
+                !http_error && (named || r.media != MediaType::Json && asked_stream)
+            }
             (_, None) => asked_stream,
         };
+        if !stream && !matches!(self.body, Body::Json(_)) {
+            // What the head counted stands for the body only where that was read.
+            self.measure.facts.usage = None;
+        }
         let echoed = self.asked.echo.0 == Some(true);
         let asked_model = self.asked.model.0.take().or_else(|| dialect.model(&self.head)).or_else(|| self.head.query.model.clone());
         let request = Request {

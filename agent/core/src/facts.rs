@@ -32,6 +32,10 @@ pub struct Facts {
     pub tries: u32,
     /// Whether something could not be read at all.
     pub unread: bool,
+    /// Whether the protocol that carries the answer says that it ended as it should (`grpc-status: 0`).
+    pub ended_well: bool,
+    /// Whether events came behind the terminator.
+    pub went_on: bool,
     /// Whether bytes are missing behind the last finish reason.
     pub hole_since_finish: bool,
     /// Whether `usage` is the last word: it came with the finish reasons or behind them.

@@ -15,6 +15,7 @@ pub mod inference;
 pub mod measure;
 pub mod name;
 pub mod pipeline;
+pub mod request;
 pub mod semconv;
 pub mod socket;
 pub mod stats;
