@@ -99,6 +99,10 @@ pub struct ReplayArgs {
     /// Writes the closing statistics as JSON to this file instead of standard error.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub stats: Option<PathBuf>,
+    /// Threads that share a file's connections; 0 is one for each core. What is printed is the same with any number. Pipes are read
+    /// by one.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub threads: u32,
 }
 
 /// What `replay` prints.

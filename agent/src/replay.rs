@@ -1,4 +1,5 @@
-//! `tokengauge replay`: capture files in, records or a table out. Deterministic: the same files give the same records.
+//! `tokengauge replay`: capture files in, records or a table out. Deterministic: the same files give the same records, with any
+//! number of threads. One thread is the default: a replay often runs beside something that matters more.
 
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
@@ -17,12 +18,15 @@ use crate::driver::{Driver, Progress, Source};
 use crate::export::ExportError;
 use crate::export::jsonl::JsonLines;
 use crate::keylog;
+use crate::tap::pcap::Share;
 use crate::tap::{StopFlag, TapError};
 use crate::view::table;
 use crate::vitals::{self, Report, Vitals};
 
-/// Opens a capture file.
-pub type Open<'a> = dyn FnMut(&Path) -> Result<Source, TapError> + 'a;
+mod shares;
+
+/// Opens a capture file, or a share of one.
+pub type Open<'a> = dyn FnMut(&Path, Share) -> Result<Source, TapError> + 'a;
 
 /// Reads the files one after the other and prints what they hold. The result is whether all of them were read to their end.
 ///
@@ -40,8 +44,19 @@ pub fn replay(args: &ReplayArgs, open: &mut Open<'_>) -> Result<bool, ExportErro
         eprintln!("tokengauge: {error}");
     }
     whole.retain(|error| error.is_failure());
+    let threads = match args.threads {
+        0 => std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(1)),
+        given => given.min(MAX_THREADS),
+    };
     for (number, path) in args.files.iter().enumerate() {
-        match replay_one(open, path, number as u64, keys.clone(), &mut job, &vitals, &stop) {
+        let number = number as u64;
+        let shared = threads > 1 && std::fs::metadata(path).is_ok_and(|file| file.is_file());
+        let result = if shared {
+            shares::replay(open, path, (number, threads), keys.as_ref(), &mut job, &vitals, &stop)
+        } else {
+            replay_one(open, path, number, keys.clone(), &mut job, &vitals, &stop)
+        };
+        match result {
             Ok((stats, result)) => {
                 vitals::add(&mut total, &stats);
                 if let Err(error) = result {
@@ -90,6 +105,9 @@ pub fn write_stats(path: &Path, report: &Report) -> Result<(), ExportError> {
     std::fs::write(path, report.json() + "\n").map_err(|source| ExportError::Io { path: path.display().to_string(), source })
 }
 
+/// Each thread reads every packet's header: beyond so many there is nothing to gain.
+const MAX_THREADS: u32 = 64;
+
 type Read = (PipelineStats, Result<(), TapError>);
 
 fn replay_one(
@@ -101,7 +119,7 @@ fn replay_one(
     vitals: &Vitals,
     stop: &StopFlag,
 ) -> Result<Read, TapError> {
-    let Source { name, tap, counters, progress } = open(path)?;
+    let Source { name, tap, counters, progress } = open(path, Share::ALL)?;
     vitals.register(counters);
     let bar = progress_bar(path, &name);
     // Ids are made of the seed: files of one run must not share them.

@@ -11,7 +11,7 @@ pub enum Anomaly {
     NotLlm,
     /// A connection or a response was joined in its middle: what went before could not be seen.
     MissedStart,
-    /// A header block exceeds its bound (64 KiB); the connection is muted.
+    /// A header block exceeds its bound (64 KiB); a connection of HTTP/1.1 is muted.
     HeadTooLong,
     /// A request line, status line or header cannot be read.
     BadHead,
@@ -155,7 +155,6 @@ impl Anomaly {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Anomalies([u64; Anomaly::ALL.len()]);
 
-// Not derived: the standard library has it for arrays of up to 32.
 impl Default for Anomalies {
     fn default() -> Self {
         Self([0; Anomaly::ALL.len()])

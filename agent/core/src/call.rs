@@ -252,10 +252,17 @@ impl Call {
         })
     }
 
-    /// Asks for the memory that [`Call::event`] will need. The result says nothing.
+    /// Asks for the memory that [`Call::event`] will need, but for the shape's. The result says nothing.
+    #[inline]
     pub fn touch(&self) -> u64 {
-        let shape = self.reader.as_deref().and_then(Reader::shape).map_or(0, Shape::touch);
-        u64::from(shape) ^ self.response_bytes ^ self.measure.timeline.touch() ^ u64::from(self.measure.facts.recognised)
+        let framer = u64::from(matches!(self.body, Body::Stream(_)));
+        framer ^ self.response_bytes ^ self.measure.timeline.touch() ^ u64::from(self.measure.facts.recognised)
+    }
+
+    /// What the next event looks like if it is like the last one.
+    #[inline]
+    pub fn shape(&self) -> Option<&Shape> {
+        self.reader.as_deref()?.shape()
     }
 
     /// Bytes of the response's body.

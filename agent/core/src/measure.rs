@@ -211,7 +211,7 @@ impl Measure {
         if facts.cancelled {
             return (Outcome::Cancelled, None, Reason::ClientCancelled);
         }
-        let last_word = !facts.finished.is_empty() || facts.ended_well || ends_with_body;
+        let last_word = facts.ended_well || !facts.finished.is_empty() || ends_with_body;
         let ended = self.timeline.terminated() || how == Over::Complete && last_word;
         let hole = self.timeline.hole_in_response() || self.timeline.hole_since_frame();
         match (stream, how) {

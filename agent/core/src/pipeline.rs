@@ -33,6 +33,9 @@ const FOOTING: u64 = 4 << 20;
 /// A client may leave a stream at the API's terminator: that long after it, the exchange is over without the transport's word.
 const LINGER: Duration = Duration::from_secs(5);
 
+/// Connections that [`Pipeline::soon`] looks at together.
+pub const SOON: usize = 16;
+
 /// What the pipeline counted since its start.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PipelineStats {
@@ -56,6 +59,40 @@ pub struct PipelineStats {
     pub gaps: [u64; 6],
     /// Surprises of the wire.
     pub anomalies: Anomalies,
+}
+
+/// What the passing of time has ended.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Late {
+    /// Nothing moves on the connection.
+    Connection,
+    /// A turn on a socket has ended as its API says.
+    Turn,
+    /// An exchange has ended as its API says, though not as its transport does.
+    Exchange(ExchangeId),
+    /// Streams may be silent on a connection that is not.
+    Streams,
+}
+
+impl Late {
+    /// Its place among the others.
+    pub const fn kind(self) -> u8 {
+        match self {
+            Self::Connection => 0,
+            Self::Turn => 1,
+            Self::Exchange(_) => 2,
+            Self::Streams => 3,
+        }
+    }
+}
+
+/// What is to be given up, and on which connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Overdue {
+    /// What.
+    pub what: Late,
+    /// Where.
+    pub conn: ConnId,
 }
 
 /// Bounds and seeds.
@@ -209,7 +246,7 @@ impl Pipeline {
         // The common case is one event in one chunk in one piece, like the one before.
         if let Some(c) = self.conns.get_mut(&conn)
             && let Stage::Http(http) = &mut c.stage
-            && let Some((id, part)) = http.session.whole_part(dir, bytes)
+            && let Some((id, part)) = http.session.whole_part(dir, at, bytes)
             && let Some(more) = http.calls.event(id, at, part, &mut self.stats.events)
         {
             c.last = at;
@@ -221,15 +258,37 @@ impl Pipeline {
         self.parse(conn, dir, at, bytes, out)
     }
 
-    /// Asks for the memory that the next bytes of a connection will need; changes nothing. With thousands of connections at once each
-    /// of them is out of the cache when its turn comes, and a tap that has several packets at hand can wait for all of them together.
-    #[inline]
-    pub fn soon(&self, conn: ConnId) {
-        if let Some(c) = self.conns.get(&conn)
-            && let Stage::Http(http) = &c.stage
-        {
-            std::hint::black_box(http.session.touch() ^ http.calls.only().map_or(0, Call::touch));
+    /// Asks for the memory that the next bytes of these connections will need, at most [`SOON`] of them; changes nothing.
+    ///
+    /// With thousands of connections at once each of them is out of the cache when its turn comes, behind a chain of six pointers. A tap
+    /// that has several packets at hand can wait for all of them together: one loop for each link of the chain, short enough that the
+    /// processor works at all connections at once. One loop over the connections that follows each chain to its end gains nothing.
+    pub fn soon(&self, ids: &[ConnId]) {
+        let mut conns = [None; SOON];
+        let mut calls = [None; SOON];
+        let mut shapes = [None; SOON];
+        let mut all = 0;
+        for (conn, id) in conns.iter_mut().zip(ids) {
+            *conn = self.conns.get(id);
         }
+        let mut https = [None; SOON];
+        for (http, conn) in https.iter_mut().zip(conns.iter().flatten()) {
+            if let Stage::Http(found) = &conn.stage {
+                *http = Some(found);
+            }
+        }
+        for (call, http) in calls.iter_mut().zip(https.iter().flatten()) {
+            all ^= http.session.touch();
+            *call = http.calls.only();
+        }
+        for (shape, call) in shapes.iter_mut().zip(calls.iter().flatten()) {
+            all ^= call.touch();
+            *shape = call.shape();
+        }
+        for shape in shapes.iter().flatten() {
+            all ^= u64::from(shape.touch());
+        }
+        std::hint::black_box(all);
     }
 
     fn parse(&mut self, conn: ConnId, dir: Direction, at: Timestamp, bytes: &[u8], out: &mut Vec<Inference>) -> Verdict {
@@ -328,52 +387,57 @@ impl Pipeline {
 
     /// Notices what ended by the passing of time.
     pub fn tick(&mut self, now: Timestamp, out: &mut Vec<Inference>) {
+        for what in self.overdue(now) {
+            self.give_up(&what, now, out);
+        }
+    }
+
+    /// What the passing of time has ended, in the order in which it is to be given up.
+    pub fn overdue(&mut self, now: Timestamp) -> Vec<Overdue> {
         if now.since(self.last_sweep) < Duration::from_secs(1) {
-            return;
+            return Vec::new();
         }
         self.last_sweep = now;
         let idle = self.options.idle;
-        let silent: Vec<ConnId> = self.conns.iter().filter(|(_, c)| now.since(c.last) >= idle).map(|(id, _)| *id).collect();
-        for conn in silent {
-            let _ = self.push(StreamEvent::Close { conn, at: now, end: End::Idle }, out);
-        }
-        // Exchanges whose API has ended, though their transport has not.
-        let left = |(id, call): (ExchangeId, &Call)| call.terminated_at().is_some_and(|t| now.since(t) >= LINGER).then_some(id);
-        let left: Vec<(ConnId, ExchangeId)> = self
-            .conns
-            .iter()
-            .filter_map(|(conn, c)| if let Stage::Http(http) = &c.stage { Some((*conn, http)) } else { None })
-            .flat_map(|(conn, http)| http.calls.iter().filter_map(left).map(move |id| (conn, id)))
-            .collect();
         let ended = |t: Timestamp| now.since(t) >= LINGER;
-        let over = |c: &Conn| matches!(&c.stage, Stage::Socket(socket) if socket.has_ended(ended));
-        let turns: Vec<ConnId> = self.conns.iter().filter(|(_, c)| over(c)).map(|(id, _)| *id).collect();
-        for conn in turns {
-            let at = self.conns.get(&conn).map_or(now, |c| c.last);
-            let _ = self.work(conn, at, out, |stage, sink| {
-                if let Stage::Socket(socket) = stage {
-                    sink.socket(socket, |socket, desk| socket.give_up(ended, desk));
+        let mut all = Vec::new();
+        for (conn, c) in &self.conns {
+            let mut late = |what| all.push(Overdue { what, conn: *conn });
+            match &c.stage {
+                _ if now.since(c.last) >= idle => late(Late::Connection),
+                Stage::Socket(socket) if socket.has_ended(ended) => late(Late::Turn),
+                Stage::Http(http) => {
+                    // Exchanges whose API has ended, though their transport has not.
+                    let left = http.calls.iter().filter(|(_, call)| call.terminated_at().is_some_and(ended));
+                    left.for_each(|(id, _)| late(Late::Exchange(id)));
+                    if http.session.is_shared() {
+                        late(Late::Streams);
+                    }
                 }
-            });
+                _ => {}
+            }
         }
-        for (conn, id) in left {
-            let at = self.conns.get(&conn).map_or(now, |c| c.last);
-            let _ = self.work(conn, at, out, |stage, sink| {
-                if let Stage::Http(http) = stage {
-                    http.run(sink, at, |session, out| session.give_up(id, out));
-                }
-            });
+        // Not in the order of the table: what comes out must depend on what came in only.
+        all.sort_unstable_by_key(|overdue| (overdue.what.kind(), overdue.conn, overdue.what));
+        all
+    }
+
+    /// Ends what is overdue.
+    pub fn give_up(&mut self, overdue: &Overdue, now: Timestamp, out: &mut Vec<Inference>) {
+        let Overdue { what, conn } = *overdue;
+        if what == Late::Connection {
+            let _ = self.push(StreamEvent::Close { conn, at: now, end: End::Idle }, out);
+            return;
         }
-        // Streams that are silent on a connection that is not.
-        let sharing = |c: &Conn| matches!(&c.stage, Stage::Http(http) if http.session.is_shared());
-        let shared: Vec<(ConnId, Timestamp)> = self.conns.iter().filter(|(_, c)| sharing(c)).map(|(id, c)| (*id, c.last)).collect();
-        for (conn, last) in shared {
-            let _ = self.work(conn, last, out, |stage, sink| {
-                if let Stage::Http(http) = stage {
-                    http.run(sink, now, |session, out| session.expire(now, idle, out));
-                }
-            });
-        }
+        let idle = self.options.idle;
+        let ended = |t: Timestamp| now.since(t) >= LINGER;
+        let at = self.conns.get(&conn).map_or(now, |c| c.last);
+        let _ = self.work(conn, at, out, |stage, sink| match (stage, what) {
+            (Stage::Socket(socket), Late::Turn) => sink.socket(socket, |socket, desk| socket.give_up(ended, desk)),
+            (Stage::Http(http), Late::Exchange(id)) => http.run(sink, at, |session, out| session.give_up(id, out)),
+            (Stage::Http(http), Late::Streams) => http.run(sink, now, |session, out| session.expire(now, idle, out)),
+            _ => {}
+        });
     }
 }
 
@@ -506,7 +570,7 @@ impl Http {
         loop {
             let mut rest: &[u8] = &[];
             self.run(sink, at, |session, out| rest = session.data(dir, at, bytes, out));
-            if rest.is_empty() || self.upgraded {
+            if rest.is_empty() || self.upgraded || self.socket.is_some() {
                 return rest;
             }
             bytes = rest;
@@ -516,7 +580,7 @@ impl Http {
     /// Lets the session work and takes what it yields to the calls.
     fn run(&mut self, sink: &mut Sink<'_>, at: Timestamp, step: impl FnOnce(&mut Session, &mut dyn FnMut(HttpEvent<'_>))) {
         let Self { session, calls, upgraded, socket } = self;
-        let (requests, protocol) = (session.requests(), session.protocol());
+        let (requests, protocol, shared) = (session.requests(), session.protocol(), session.is_shared());
         let mut take = |event: HttpEvent<'_>| {
             let PipelineStats { anomalies, events: frames, .. } = &mut *sink.stats;
             let mut cx = Scratch { events: &mut *sink.events, anomalies, frames };
@@ -539,7 +603,7 @@ impl Http {
                 }
                 HttpEvent::Odd(what) => {
                     sink.stats.anomalies.count(what);
-                    if what == Anomaly::HeadTooLong {
+                    if what == Anomaly::HeadTooLong && !shared {
                         sink.mute = Some(Anomaly::HeadTooLong);
                     }
                 }

@@ -79,6 +79,13 @@ impl Half {
         self.soft = true;
     }
 
+    /// The next `len` bytes were handed on.
+    #[inline]
+    pub(super) fn advance(&mut self, len: u32) {
+        self.next = self.next.wrapping_add(len);
+        self.soft = false;
+    }
+
     /// Whether `len` bytes at `seq` can be handed on at once.
     #[inline]
     pub(super) fn in_order(&self, seq: u32) -> bool {
@@ -467,14 +474,19 @@ impl Conn {
 
     /// Stops watching when the sink said so: nothing waits any more.
     pub(super) fn obey<F>(&mut self, env: &mut Env<'_, F>) {
-        if !env.muted || self.muted {
-            return;
+        if env.muted && !self.muted {
+            self.mute(env.counters, env.buffered);
         }
+    }
+
+    /// Stops watching.
+    #[cold]
+    pub(super) fn mute(&mut self, counters: &mut Counters, buffered: &mut usize) {
         self.muted = true;
-        env.counters.muted += 1;
+        counters.muted += 1;
         for half in &mut self.halves {
             if let Some(pending) = half.pending.take() {
-                *env.buffered -= pending.cost + Pending::COST;
+                *buffered -= pending.cost + Pending::COST;
             }
         }
     }

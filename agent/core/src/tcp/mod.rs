@@ -20,5 +20,5 @@ mod table;
 
 pub use assembler::{Assembler, Limits};
 pub use counters::Counters;
-pub use key::{Hint, Route};
+pub use key::{Route, Seen};
 pub use packet::{LinkType, Segment, Skip};

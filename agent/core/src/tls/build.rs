@@ -35,6 +35,8 @@ pub struct Talk {
     suite: Suite,
     seed: u8,
     sides: [Side; 2],
+    /// The key log of what was agreed on before.
+    before: String,
     /// What was sent so far: one write of one side each.
     pub sent: Vec<(Who, Vec<u8>)>,
     /// What the application said, per side.
@@ -45,7 +47,7 @@ impl Talk {
     /// A conversation under cipher suite `number`; `seed` makes its randoms and secrets. `None` when the suite is not read.
     pub fn new(number: u16, seed: u8) -> Option<Self> {
         let suite = Suite::from_number(number)?;
-        Some(Self { number, suite, seed, sides: Default::default(), sent: Vec::new(), said: Default::default() })
+        Some(Self { number, suite, seed, sides: Default::default(), before: String::new(), sent: Vec::new(), said: Default::default() })
     }
 
     fn secret(&self, which: u8) -> Secret {
@@ -73,7 +75,8 @@ impl Talk {
         } else {
             &[("CLIENT_RANDOM", 5)]
         };
-        labels.iter().map(|(label, n)| format!("{label} {random} {}\n", hex(self.secret(*n).as_bytes()))).collect()
+        let lines = labels.iter().map(|(label, n)| format!("{label} {random} {}\n", hex(self.secret(*n).as_bytes())));
+        self.before.clone() + &lines.collect::<String>()
     }
 
     fn key(&mut self, who: Who, which: u8) {
@@ -164,13 +167,21 @@ impl Talk {
             self.send(Who::Server, out);
             for who in [Who::Client, Who::Server] {
                 let mut out = if who == Who::Client { self.in_pieces(who, &message(16, &[4; 66]), pieces) } else { Vec::new() };
-                out.extend(ccs);
+                out.extend(self.record(who, CHANGE_CIPHER_SPEC, &[1], 0));
                 self.key(who, 5);
                 out.extend(self.record(who, HANDSHAKE, &message(20, &[5; 12]), 0));
                 self.send(who, out);
             }
         }
         self
+    }
+
+    /// TLS 1.2: another handshake, under the keys of the one before.
+    #[must_use]
+    pub fn renegotiate(mut self, seed: u8) -> Self {
+        self.before = self.key_log();
+        self.seed = seed;
+        self.handshake(&Special { certificates: 500, ..Special::default() })
     }
 
     fn in_pieces(&mut self, who: Who, messages: &[u8], size: usize) -> Vec<u8> {

@@ -225,7 +225,6 @@ impl Conn {
             Message::ClientHello { random, early } if from_client => {
                 self.client_random = Some(random);
                 self.early = if early { Early::Offered } else { Early::None };
-                self.server = None;
             }
             Message::ServerHello(hello) if !from_client => self.server = Some(hello),
             Message::Retry if !from_client => {

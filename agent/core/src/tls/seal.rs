@@ -13,6 +13,8 @@ use super::record::HEADER;
 const MOST_MISSING: u64 = 1024;
 /// Bytes that are tried without success, each try counted with [`TRY`] more: 16 MiB cost some ten milliseconds.
 const BUDGET: usize = 16 << 20;
+/// The part of them that is spent on one record: what is taken for one may be none.
+const BUDGET_OF_ONE: usize = BUDGET / 4;
 /// What a try costs beside its bytes.
 const TRY: usize = 256;
 /// Records in a row that no key opens before a direction is given up.
@@ -180,6 +182,7 @@ impl Seal {
     /// Opens a record that [`Seal::open_next`] could not.
     pub fn find<'a>(&mut self, context: &Context<'_>, record: &[u8], into: &'a mut Vec<u8>) -> Opened<'a> {
         let mut keyless = false;
+        let limit = BUDGET.min(self.spent + BUDGET_OF_ONE);
         for epoch in self.epochs(context).into_iter().flatten() {
             let current = epoch == self.epoch;
             let mut keys = Vec::new();
@@ -190,7 +193,7 @@ impl Seal {
             }
             keyless |= keys.is_empty();
             let first = if current { self.seq } else { 0 };
-            let hit = self.try_numbers(&keys, first, record, into);
+            let hit = self.try_numbers(&keys, first, limit, record, into);
             let Some((n, seq)) = hit else {
                 if current {
                     self.key = keys.pop().filter(|_| keys.is_empty()).map(Box::new);
@@ -210,14 +213,14 @@ impl Seal {
         }
         self.missing = (self.missing + 1).min(MOST_MISSING);
         self.failures += 1;
-        if self.failures > MOST_FAILURES || self.spent > BUDGET { Opened::GaveUp } else { Opened::Failed }
+        if self.failures > MOST_FAILURES || self.spent >= BUDGET { Opened::GaveUp } else { Opened::Failed }
     }
 
     /// Tries the numbers that are possible with each key: which key, which number.
-    fn try_numbers(&mut self, keys: &[Key], first: u64, record: &[u8], into: &mut Vec<u8>) -> Option<(usize, u64)> {
+    fn try_numbers(&mut self, keys: &[Key], first: u64, limit: usize, record: &[u8], into: &mut Vec<u8>) -> Option<(usize, u64)> {
         for (n, key) in keys.iter().enumerate() {
             for seq in first..=first.saturating_add(self.missing) {
-                if self.spent > BUDGET {
+                if self.spent >= limit {
                     return None;
                 }
                 if key.opener.open(seq, record, into).is_some() {

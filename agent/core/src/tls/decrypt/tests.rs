@@ -144,6 +144,20 @@ fn what_was_said_comes_out() {
 }
 
 #[test]
+fn tls_1_2_may_agree_again() {
+    for number in [0xc02f, 0xc030, 0xcca8] {
+        let talk =
+            Talk::new(number, 3).unwrap().handshake(&Special::default()).say(Who::Client, b"before", 0).say(Who::Server, b"first", 0);
+        let talk = talk.renegotiate(4).say(Who::Client, b" and after", 0).say(Who::Server, b" and last", 0);
+        for size in [1, 40, 1 << 20] {
+            let run = whole(&talk, size);
+            assert!(run.got.data == talk.said, "{number:04x} {size}");
+            assert_eq!((run.anomalies(), &run.got.gaps[..]), (String::new(), &[][..]));
+        }
+    }
+}
+
+#[test]
 fn a_piece_has_the_instant_of_the_bytes_that_completed_its_record() {
     let talk = Talk::new(0x1301, 1).unwrap().handshake(&Special::default()).say(Who::Server, &[1; 10], 0).say(Who::Server, &[2; 20], 0);
     let mut run = whole(&talk, 1 << 20);
