@@ -26,6 +26,7 @@ pub mod tgi;
 pub mod triton;
 mod turns;
 pub mod unknown;
+pub mod values;
 
 use crate::framing::{Frame, Framing};
 use crate::http::head::{RequestHead, ResponseHead};
