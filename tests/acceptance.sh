@@ -5,6 +5,10 @@ set -u
 shared=$1
 tools=$shared/tools/acceptance
 agent=${TOKENGAUGE:-target/release/tokengauge}
+# The encoders of br and zstd are none of Python's own library.
+venv=${XDG_CACHE_HOME:-$HOME/.cache}/tokengauge/acceptance
+"$venv/bin/python" -c 'import brotli, zstandard' 2>/dev/null || { python3 -m venv "$venv" && "$venv/bin/pip" install -q brotli zstandard; }
+PATH=$venv/bin:$PATH
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 apis='^(openai\.(chat|compl|emb)|anthropic)'
@@ -28,7 +32,7 @@ captures() { # NAME OPTIONS...
     python3 "$tools/fixtures_pcap.py" "$shared/fixtures/wire" "$work/$name" "$@" >/dev/null || echo "cannot make $name"
     replay "$work/$name/all.pcap" "$work/$name.jsonl"
 }
-for options in "" "--coding gzip" "--coding deflate" "--pieces 7" "--pieces 60" "--keepalive 6" "--pipeline" "--pieces 60 --faults reorder" \
+for options in "" "--coding gzip" "--coding deflate" "--coding br" "--coding zstd" "--coding br --pieces 7" "--coding zstd --pieces 7" "--pieces 7" "--pieces 60" "--keepalive 6" "--pipeline" "--pieces 60 --faults reorder" \
     "--pieces 60 --faults retransmit" "--pieces 60 --faults midstream"; do
     name=c$(echo "$options" | tr -cd 'a-z0-9')
     # shellcheck disable=SC2086 # options are words

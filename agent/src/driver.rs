@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokengauge_core::inference::Inference;
 use tokengauge_core::pipeline::{Options, Pipeline, PipelineStats};
 use tokengauge_core::stats::snapshot::Counter;
-use tokengauge_core::stream::{StreamEvent, Timestamp, Verdict};
+use tokengauge_core::stream::{ConnId, StreamEvent, Timestamp, Verdict};
 
 use crate::tap::{Sink, Tap};
 
@@ -78,13 +78,13 @@ impl<P: Progress> Driver<P> {
 
 impl<P: Progress> Sink for Driver<P> {
     fn event(&mut self, event: StreamEvent<'_>) -> Verdict {
-        let at = match &event {
-            StreamEvent::Open { at, .. } | StreamEvent::Data { at, .. } | StreamEvent::Gap { at, .. } | StreamEvent::Close { at, .. } => {
-                Some(*at)
+        let (at, verdict) = match event {
+            StreamEvent::Data { conn, dir, at, bytes } => (Some(at), self.pipeline.data(conn, dir, at, bytes, &mut self.finished)),
+            StreamEvent::Open { at, .. } | StreamEvent::Gap { at, .. } | StreamEvent::Close { at, .. } => {
+                (Some(at), self.pipeline.push(event, &mut self.finished))
             }
-            StreamEvent::Identified { .. } => None,
+            StreamEvent::Identified { .. } => (None, self.pipeline.push(event, &mut self.finished)),
         };
-        let verdict = self.pipeline.push(event, &mut self.finished);
         if !self.finished.is_empty() {
             self.hand_over();
         }
@@ -95,6 +95,10 @@ impl<P: Progress> Sink for Driver<P> {
             self.tick(at);
         }
         verdict
+    }
+
+    fn soon(&self, conn: ConnId) {
+        self.pipeline.soon(conn);
     }
 
     fn tick(&mut self, now: Timestamp) {

@@ -46,7 +46,12 @@ pub fn at(n: u64) -> Timestamp {
 
 /// The coding that a byte chooses.
 pub fn coding(byte: u8) -> Coding {
-    if byte.is_multiple_of(2) { Coding::Gzip } else { Coding::Deflate }
+    match byte % 4 {
+        0 => Coding::Gzip,
+        1 => Coding::Deflate,
+        2 => Coding::Brotli,
+        _ => Coding::Zstd,
+    }
 }
 
 /// A script of stream events. A byte `0xff` begins a command: the next byte says which; everything else is bytes of the direction
@@ -86,7 +91,7 @@ pub fn script(data: &[u8], mut push: impl FnMut(StreamEvent<'_>)) {
 pub fn check(i: &Inference) {
     let (t, c) = (&i.timing, &i.chunks);
     assert!(c.generated <= c.events && c.reasoning <= c.generated && c.arrivals <= c.generated);
-    assert!(t.gaps.len() as u32 <= c.generated.saturating_mul(128));
+    assert!(t.gaps.count() <= u64::from(c.generated) * 128);
     assert!(t.tpot.is_err() || t.tpot.is_ok_and(|s| s.is_finite() && s >= 0.0) && i.usage.is_some());
     assert!(t.ttft.is_err() || i.stream && c.generated > 0);
     if let (Ok(ttft), Ok(duration)) = (t.ttft, t.duration) {

@@ -17,7 +17,7 @@
 //!
 //! ```text
 //! 0 > @post URL [name:value …] {json}         a whole POST request
-//! 9 < @head STATUS TYPE [name:value …]        the head of a chunked response; with content-encoding:gzip or deflate all that
+//! 9 < @head STATUS TYPE [name:value …]        the head of a chunked response; with content-encoding:gzip, deflate, br or zstd all that
 //!                                             follows is compressed, each piece flushed
 //! 9 < @data {json}                            one HTTP chunk with one event
 //! 9 < @event NAME {json}                      one HTTP chunk with one named event
@@ -36,6 +36,8 @@ use flate2::write::{GzEncoder, ZlibEncoder};
 use tokengauge_core::inference::{Inference, Reason};
 use tokengauge_core::pipeline::{Options, Pipeline, PipelineStats};
 use tokengauge_core::stream::{ConnId, ConnInfo, Direction, End, Endpoints, GapReason, Side, StreamEvent, TapKind, Timestamp};
+use zstd_safe::zstd_sys::ZSTD_EndDirective;
+use zstd_safe::{CCtx, InBuffer, OutBuffer};
 
 /// The instant 0 of every flow.
 pub const BASE: Timestamp = Timestamp::from_unix_nanos(1_700_000_000_000_000_000);
@@ -128,6 +130,22 @@ enum Coder {
     Plain,
     Gzip(GzEncoder<Vec<u8>>),
     Deflate(ZlibEncoder<Vec<u8>>),
+    Brotli(Box<brotli_encoder::CompressorWriter<Vec<u8>>>),
+    Zstd(CCtx<'static>),
+}
+
+/// Compresses one piece.
+fn zstd(context: &mut CCtx<'_>, bytes: &[u8], how: ZSTD_EndDirective) -> Vec<u8> {
+    let (mut from, mut all) = (InBuffer::around(bytes), Vec::new());
+    loop {
+        let mut room = vec![0; 4096];
+        let mut to = OutBuffer::around(room.as_mut_slice());
+        let left = context.compress_stream2(&mut to, &mut from, how).unwrap();
+        all.extend_from_slice(to.as_slice());
+        if left == 0 && from.pos() == bytes.len() {
+            return all;
+        }
+    }
 }
 
 impl Coder {
@@ -144,6 +162,12 @@ impl Coder {
                 z.flush().unwrap();
                 std::mem::take(z.get_mut())
             }
+            Self::Brotli(z) => {
+                z.write_all(bytes).unwrap();
+                z.flush().unwrap();
+                std::mem::take(z.get_mut())
+            }
+            Self::Zstd(context) => zstd(context, bytes, ZSTD_EndDirective::ZSTD_e_flush),
         }
     }
 
@@ -152,6 +176,8 @@ impl Coder {
             Self::Plain => Vec::new(),
             Self::Gzip(z) => z.finish().unwrap(),
             Self::Deflate(z) => z.finish().unwrap(),
+            Self::Brotli(z) => z.into_inner(),
+            Self::Zstd(mut context) => zstd(&mut context, b"", ZSTD_EndDirective::ZSTD_e_end),
         }
     }
 }
@@ -228,6 +254,10 @@ fn helper(name: &str, rest: &str, coder: &mut Coder) -> Result<Vec<u8>, String> 
             *coder = match () {
                 () if words.contains("content-encoding:gzip") => Coder::Gzip(GzEncoder::new(Vec::new(), Compression::default())),
                 () if words.contains("content-encoding:deflate") => Coder::Deflate(ZlibEncoder::new(Vec::new(), Compression::default())),
+                () if words.contains("content-encoding:br") => {
+                    Coder::Brotli(Box::new(brotli_encoder::CompressorWriter::new(Vec::new(), 4096, 5, 22)))
+                }
+                () if words.contains("content-encoding:zstd") => Coder::Zstd(CCtx::create()),
                 () => Coder::Plain,
             };
             let fields = fields(&words);

@@ -76,7 +76,8 @@ pub const RULES: [Rule; 18] = [
 ];
 
 /// What the core may depend on: none of it does I/O.
-const PURE: [&str; 7] = ["serde", "serde_json", "memchr", "flate2", "crc32fast", "rustc-hash", "thiserror"];
+const PURE: [&str; 10] =
+    ["serde", "serde_json", "memchr", "flate2", "brotli-decompressor", "zstd-safe", "crc32fast", "base64", "rustc-hash", "thiserror"];
 
 /// Files that may be longer, and why.
 const LONG_FILES: [(&str, &str); 3] = [

@@ -5,10 +5,11 @@
 
 use crate::anomaly::{Anomalies, Anomaly};
 use crate::dialect::body::{Asked, http_error_kind};
+use crate::dialect::shape::Shape;
 use crate::dialect::{self, Dialect, FrameKind, LlmEvent, Match, Reader};
 use crate::framing::json::Skeleton;
 use crate::framing::{Frame, Framer, Framing, Unit};
-use crate::http::coding::{Decoder, STATE_BYTES};
+use crate::http::coding::Decoder;
 use crate::http::event::{EndedBy, Over, Side};
 use crate::http::head::{BodyLength, MediaType, RequestHead, ResponseHead};
 use crate::inference::{Failure, Inference, Outcome, Reason, Request, Response, ServerTiming, Stage, Trace, Usage, Vantage};
@@ -26,27 +27,28 @@ const MAX_TRIES: u32 = 16;
 /// Finish reasons kept of one answer.
 const MAX_FINISHED: usize = 128;
 
-/// One exchange.
+/// One exchange. What every chunk of a stream needs stands first and together; the rest is boxed where it is large and often absent.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Call {
-    head: RequestHead,
+    body: Body,
+    reader: Option<Box<dyn Reader>>,
+    decoder: Option<Box<Decoder>>,
+    response_bytes: u64,
+    timeline: Timeline,
+    facts: Facts,
     dialect: Option<&'static dyn Dialect>,
     certainty: Match,
     /// Whether the request's body is one that the dialect knows.
     confirmed: bool,
     asked: Asked,
-    request_body: Option<Skeleton>,
-    request_decoder: Option<Decoder>,
+    request_body: Option<Box<Skeleton>>,
+    request_decoder: Option<Box<Decoder>>,
     request_bytes: u64,
-    timeline: Timeline,
-    response: Option<ResponseHead>,
-    response_bytes: u64,
-    decoder: Option<Decoder>,
-    body: Body,
+    response: Option<Box<ResponseHead>>,
     /// How a body is cut that its head calls JSON, where it is a stream all the same.
     pieces: Option<Framing>,
-    reader: Option<Box<dyn Reader>>,
-    facts: Facts,
+    head: RequestHead,
 }
 
 /// How the response's body is read.
@@ -102,13 +104,13 @@ impl Call {
     /// A call whose request's first byte came at `begun`.
     pub fn new(begun: Timestamp, head: RequestHead) -> Self {
         let (dialect, certainty) = dialect::recognise(&head).map_or((None, Match::No), |(d, m)| (Some(d), m));
-        let request_decoder = head.coding.filter(|_| dialect.is_some()).and_then(Decoder::new);
+        let request_decoder = head.coding.filter(|_| dialect.is_some()).and_then(Decoder::new).map(Box::new);
         Self {
             dialect,
             certainty,
             confirmed: false,
             asked: Asked::default(),
-            request_body: dialect.map(|_| Skeleton::new(REQUEST_DEPTH)),
+            request_body: dialect.map(|_| Box::new(Skeleton::new(REQUEST_DEPTH))),
             request_decoder,
             request_bytes: 0,
             timeline: Timeline::new(begun),
@@ -146,8 +148,8 @@ impl Call {
             Body::Json(s) => s.buffered(),
             Body::Skipped | Body::Undecided => 0,
         };
-        let decoders = usize::from(self.decoder.is_some()) + usize::from(self.request_decoder.is_some());
-        body + self.request_body.as_ref().map_or(0, Skeleton::buffered) + decoders * STATE_BYTES + self.timeline.buffered()
+        let decoders = [&self.decoder, &self.request_decoder].into_iter().flatten().map(|d| d.buffered()).sum::<usize>();
+        body + self.request_body.as_ref().map_or(0, |body| body.buffered()) + decoders + self.timeline.buffered()
     }
 
     /// Gives up the single gaps between chunks to save memory.
@@ -195,9 +197,10 @@ impl Call {
                 self.asked = asked;
             }
             // A request that cannot be read keeps its place where the path is sure, and may yet be known by its answer where the
-            // path is one of an API's.
+            // path is one of an API's. One without a body has nothing to read.
             Err(_) if self.certainty < Match::Likely => self.dialect = None,
             Err(_) if self.certainty == Match::Likely => self.certainty = Match::Maybe,
+            Err(_) if self.request_bytes == 0 => {}
             Err(what) => cx.anomalies.count(what),
         }
     }
@@ -227,7 +230,7 @@ impl Call {
             }
             cx.events.drain(..).for_each(|e| self.facts.take(e));
             if let Some(coding) = head.coding {
-                self.decoder = Decoder::new(coding);
+                self.decoder = Decoder::new(coding).map(Box::new);
                 if self.decoder.is_none() {
                     cx.anomalies.count(Anomaly::UnknownCoding);
                     self.facts.unread = true;
@@ -238,7 +241,29 @@ impl Call {
                 self.facts.server.get_or_insert_default().total = Some(ms / 1000.0);
             }
         }
-        self.response = Some(head);
+        self.response = Some(Box::new(head));
+    }
+
+    /// The next bytes of the response's body, if they are one whole event of a stream in no coding, and that is like the last one: then
+    /// [`Call::response_body`] need not be called. Returns by how much more is buffered.
+    #[inline]
+    pub fn event(&mut self, at: Timestamp, bytes: &[u8], frames: &mut u64) -> Option<usize> {
+        if self.decoder.is_some() {
+            return None;
+        }
+        let reader = self.reader.as_deref()?;
+        let before = self.timeline.buffered();
+        again(&self.body, reader, &mut self.timeline, &mut self.facts, at, bytes, frames).then(|| {
+            self.timeline.body(at);
+            self.response_bytes += bytes.len() as u64;
+            self.timeline.buffered() - before
+        })
+    }
+
+    /// Asks for the memory that [`Call::event`] will need. The result says nothing.
+    pub fn touch(&self) -> u64 {
+        let shape = self.reader.as_deref().and_then(Reader::shape).map_or(0, Shape::touch);
+        u64::from(shape) ^ self.response_bytes ^ self.timeline.touch() ^ u64::from(self.facts.recognised)
     }
 
     /// Bytes of the response's body.
@@ -342,8 +367,10 @@ impl Call {
         // A count that grows with the stream is final only where nothing can have followed it.
         let outgrown = self.facts.hole_since_usage || matches!(outcome, Outcome::Lost | Outcome::Truncated);
         let partial = dialect.counts_by_choice() && (self.timeline.hole_in_response() || outgrown);
-        let settled = !stream || (self.facts.usage_settled || !outgrown) && !partial;
-        let usage = self.facts.usage.filter(|u| *u != Usage::default() && settled);
+        let settled = !stream || (self.facts.usage_settled && !dialect.usage_grows() || !outgrown) && !partial;
+        // What is only sent again was counted when it was made.
+        let operation = dialect.operation(&self.head);
+        let usage = self.facts.usage.filter(|u| *u != Usage::default() && settled && operation.is_inference());
         let unseen = self.timeline.hole_in_response() || matches!(outcome, Outcome::Lost | Outcome::Truncated);
         if unseen && self.facts.finished.len() < self.timeline.choices().max(usize::from(stream)) {
             // Some of several choices: which reasons are missing cannot be told.
@@ -358,13 +385,13 @@ impl Call {
         let provider = self.head.host.as_ref().and_then(|h| semconv::provider_of_host(h.as_str()));
         let provider = provider.or(self.response.as_ref().and_then(|r| r.provider)).or(dialect.provider());
         let trace = conn.trace(timing.start, self.head.traceparent);
-        let asked_model = self.asked.model.0.or_else(|| dialect.model(&self.head)).or(self.head.query.model);
+        let asked_model = self.asked.model.0.take().or_else(|| dialect.model(&self.head)).or(self.head.query.model);
         Some(Inference {
             tap: conn.info.tap,
             vantage: conn.vantage(),
             api: dialect.about().api,
             provider: provider.unwrap_or(semconv::PROVIDER_OTHER),
-            operation: dialect.about().operation,
+            operation,
             stream,
             protocol: conn.protocol,
             client,
@@ -376,10 +403,10 @@ impl Call {
                 bytes: self.request_bytes,
                 id: self.head.id,
                 traceparent: self.head.traceparent,
-                max_tokens: self.asked.max_completion_tokens.0.or(self.asked.max_tokens.0),
-                temperature: self.asked.temperature.0,
-                top_p: self.asked.top_p.0,
-                choices: self.asked.n.0.and_then(|n| u32::try_from(n).ok()).filter(|n| *n != 1),
+                max_tokens: self.asked.bound(),
+                temperature: self.asked.heat(),
+                top_p: self.asked.nucleus(),
+                choices: self.asked.choices(),
             },
             response: Response {
                 model: self.facts.model,
@@ -423,6 +450,7 @@ impl Call {
             facts.failed = http_error_kind(body).or_else(said).map(Some);
             return Some(Whole { facts, dialect, readable: true });
         }
+        // What the head counted is the answer's, where its body does not say it better.
         facts.usage = usage;
         cx.events.clear();
         let mut kind = dialect.reader().answer(body, cx.events);
@@ -647,6 +675,9 @@ impl Reading<'_> {
             }
         }
         let Self { who, facts, timeline, body, at, .. } = self;
+        if again(body, who.reader.as_ref(), timeline, facts, *at, bytes, cx.frames) {
+            return;
+        }
         match body {
             Body::Stream(framer) => framer.push(bytes, &mut |unit| unit_of(unit, *at, who, facts, timeline, cx)),
             Body::Json(skeleton) => skeleton.push(bytes),
@@ -669,6 +700,30 @@ impl Reading<'_> {
 /// Whether an event without its blank line is all there: JSON that ends, or a terminator.
 fn is_whole(data: &[u8]) -> bool {
     data.starts_with(b"[DONE]") || serde_json::from_slice::<serde::de::IgnoredAny>(data).is_ok()
+}
+
+/// Takes `bytes` if they are one whole event of a stream that is like the last one: what [`unit_of`] would make of it, without framer and
+/// parser.
+#[inline]
+fn again(
+    body: &Body,
+    reader: &dyn Reader,
+    timeline: &mut Timeline,
+    facts: &mut Facts,
+    at: Timestamp,
+    bytes: &[u8],
+    frames: &mut u64,
+) -> bool {
+    let Body::Stream(Framer::Sse(framer)) = body else { return false };
+    let Some(frame) = framer.whole(bytes) else { return false };
+    let Some((choice, kind)) = reader.shape().and_then(|shape| shape.delta(frame)) else { return false };
+    if timeline.terminated() {
+        return false;
+    }
+    facts.recognised = true;
+    *frames += 1;
+    timeline.delta(at, choice, kind);
+    true
 }
 
 /// One unit of a stream: read, stamped, folded into the facts.

@@ -7,6 +7,7 @@ use crate::http::event::ExchangeId;
 
 /// The calls of a connection, by their exchange. Most connections have one at a time.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub struct Calls {
     first: Option<(ExchangeId, Box<Call>)>,
     more: FxHashMap<ExchangeId, Box<Call>>,
@@ -27,6 +28,11 @@ impl Calls {
             Some((first, call)) if *first == id => Some(call),
             _ => self.more.get_mut(&id).map(Box::as_mut),
         }
+    }
+
+    /// The call that is under way, where it is the only one, as mostly on HTTP/1.1.
+    pub fn only(&self) -> Option<&Call> {
+        self.first.as_ref().map(|(_, call)| call.as_ref())
     }
 
     /// A call is over.

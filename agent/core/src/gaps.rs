@@ -13,19 +13,26 @@ pub struct Gaps {
     kept: Vec<u32>,
     count: u64,
     sum: u64,
-    min: Option<u64>,
-    max: Option<u64>,
+    /// Both mean something when `count > 0`.
+    min: u64,
+    max: u64,
     /// Those that were kept were given up.
     forgotten: bool,
 }
 
 impl Gaps {
+    /// Asks for the memory that [`Gaps::push`] will need. The result says nothing.
+    pub fn touch(&self) -> u64 {
+        self.kept.last().map_or(0, |gap| (*gap).into())
+    }
+
     /// Adds one.
+    #[inline]
     pub fn push(&mut self, nanos: u64) {
+        self.min = if self.count == 0 { nanos } else { self.min.min(nanos) };
         self.count += 1;
         self.sum = self.sum.saturating_add(nanos);
-        self.min = Some(self.min.map_or(nanos, |m| m.min(nanos)));
-        self.max = Some(self.max.map_or(nanos, |m| m.max(nanos)));
+        self.max = self.max.max(nanos);
         if self.kept.len() < MAX_GAPS && !self.forgotten {
             let coarse = u32::try_from(nanos >> 10).unwrap_or(u32::MAX) | COARSE as u32;
             self.kept.push(if nanos < COARSE { nanos as u32 } else { coarse });
@@ -65,12 +72,12 @@ impl Gaps {
 
     /// The shortest, in nanoseconds.
     pub fn min(&self) -> Option<u64> {
-        self.min
+        (self.count > 0).then_some(self.min)
     }
 
     /// The longest, in nanoseconds.
     pub fn max(&self) -> Option<u64> {
-        self.max
+        (self.count > 0).then_some(self.max)
     }
 
     /// Those that are kept, in order, in nanoseconds.

@@ -96,6 +96,8 @@ pub enum Operation {
     GenerateContent,
     /// An order of relevance.
     Rerank,
+    /// An existing response, sent again: no inference, and none of its figures belongs into a metric.
+    FetchResponse,
 }
 
 impl Operation {
@@ -107,7 +109,14 @@ impl Operation {
             Self::Embeddings => "embeddings",
             Self::GenerateContent => "generate_content",
             Self::Rerank => "rerank",
+            Self::FetchResponse => "fetch_response",
         }
+    }
+
+    /// Whether a model runs for it. What is only sent again has no usage (semantic conventions) and is in no metric; its record and
+    /// its span say by their operation what they are.
+    pub const fn is_inference(self) -> bool {
+        !matches!(self, Self::FetchResponse)
     }
 }
 

@@ -11,31 +11,40 @@ use crate::stream::Timestamp;
 /// Choices that are told apart.
 const MAX_CHOICES: usize = 128;
 
-/// The marks of one inference.
+/// The marks of one inference. What every chunk changes stands first and together, because with thousands of streams each further
+/// cache line is one more wait for memory.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Timeline {
-    start: Timestamp,
-    request_sent: Option<Timestamp>,
-    response_head: Option<Timestamp>,
+    /// Means something when `chunks.arrivals > 0`.
+    last_generated: Timestamp,
+    /// In nanoseconds; means something when `chunks.arrivals > 1`.
+    max_stall: u64,
+    /// Last output of the choice that came first, which is mostly the only one; `None` after a hole.
+    first_choice: Option<(u32, Option<Timestamp>)>,
+    chunks: Chunks,
+    /// A hole lies somewhere behind the last frame that was seen.
+    hole_since_frame: bool,
+    /// Whether the `first_` mark of the same name and `terminator` are set.
+    seen: Seen,
+    gaps: Gaps,
     first_body_byte: Option<Timestamp>,
     first_event: Option<Timestamp>,
     first_reasoning: Option<Timestamp>,
     first_output: Option<Timestamp>,
     first_generated: Option<Timestamp>,
-    last_generated: Option<Timestamp>,
     terminator: Option<Timestamp>,
-    /// Visible arrivals: a TPOT over visible output needs two.
-    visible_arrivals: u32,
-    last_visible: Option<Timestamp>,
-    chunks: Chunks,
     /// Tokens that events said to hold before the first output.
     tokens_before: u64,
     /// Tokens up to and in the first event with output, where they are exactly known.
     first_tokens: Option<FirstTokens>,
-    /// Last output of each choice; `None` after a hole.
+    start: Timestamp,
+    request_sent: Option<Timestamp>,
+    response_head: Option<Timestamp>,
+    /// Whether reasoning was only summarised: its text says nothing about the pace of its tokens.
+    summarised: bool,
+    /// As `first_choice`, for the others.
     choices: Vec<(u32, Option<Timestamp>)>,
-    gaps: Gaps,
-    max_stall: Option<Duration>,
     holes: u32,
     /// A hole lies in the answer before its first output.
     hole_before_output: bool,
@@ -46,8 +55,15 @@ pub struct Timeline {
     hole_before_body: bool,
     hole_before_head: bool,
     hole_in_request: bool,
-    /// A hole lies somewhere behind the last frame that was seen.
-    hole_since_frame: bool,
+}
+
+/// Which marks are set that are set only once: they need not be looked at again.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    event: bool,
+    reasoning: bool,
+    output: bool,
+    terminator: bool,
 }
 
 /// How the tokens of the first event with output are known.
@@ -90,16 +106,17 @@ impl Timeline {
             first_reasoning: None,
             first_output: None,
             first_generated: None,
-            last_generated: None,
+            last_generated: Timestamp::default(),
             terminator: None,
-            visible_arrivals: 0,
-            last_visible: None,
+            seen: Seen::default(),
+            summarised: false,
             chunks: Chunks::default(),
             tokens_before: 0,
             first_tokens: None,
+            first_choice: None,
             choices: Vec::new(),
             gaps: Gaps::default(),
-            max_stall: None,
+            max_stall: 0,
             holes: 0,
             hole_before_output: false,
             hole_behind_output: false,
@@ -114,6 +131,11 @@ impl Timeline {
     /// The request's first byte.
     pub fn start(&self) -> Timestamp {
         self.start
+    }
+
+    /// Asks for the memory that [`Timeline::delta`] will need. The result says nothing.
+    pub fn touch(&self) -> u64 {
+        self.gaps.touch() ^ u64::from(self.chunks.events)
     }
 
     /// Bytes that are buffered.
@@ -165,7 +187,7 @@ impl Timeline {
 
     /// Whether the API's terminator was seen.
     pub fn terminated(&self) -> bool {
-        self.terminator.is_some()
+        self.seen.terminator
     }
 
     /// The instant of the API's terminator.
@@ -176,6 +198,7 @@ impl Timeline {
     /// The API's terminator.
     pub fn terminator(&mut self, at: Timestamp) {
         self.terminator.get_or_insert(at);
+        self.seen.terminator = true;
     }
 
     /// Bytes of the request are missing.
@@ -196,21 +219,21 @@ impl Timeline {
         } else {
             self.hole_behind_output = true;
         }
-        self.choices.iter_mut().for_each(|(_, last)| *last = None);
+        self.first_choice.iter_mut().chain(&mut self.choices).for_each(|(_, last)| *last = None);
     }
 
     /// A complete event of the API with what it says. One event is one chunk, whatever it holds.
     pub fn frame(&mut self, at: Timestamp, events: &[LlmEvent]) {
-        self.hole_since_frame = false;
-        self.chunks.events += 1;
-        self.first_event.get_or_insert(at);
+        self.event(at);
         let (mut reasoning, mut visible) = (false, false);
         let (mut shown, mut counted) = (0_u64, None);
         for event in events {
             match event {
                 LlmEvent::Delta { choice, kind } => {
-                    reasoning |= *kind == Output::Reasoning;
-                    visible |= *kind != Output::Reasoning;
+                    let thought = matches!(kind, Output::Reasoning | Output::Summary);
+                    reasoning |= thought;
+                    visible |= !thought;
+                    self.summarised |= *kind == Output::Summary;
                     // Text and a tool call of one choice in one event are one output of it.
                     let again = events
                         .iter()
@@ -231,43 +254,76 @@ impl Timeline {
             let shown = Some(self.tokens_before).filter(|n| *n > 0).map(FirstTokens::Shown);
             self.first_tokens = shown.or(counted.filter(|n| *n > 0).map(FirstTokens::Counted));
         }
-        if !reasoning && !visible {
-            return;
-        }
-        self.chunks.generated += 1;
-        self.chunks.reasoning += u32::from(reasoning);
-        if reasoning {
-            self.first_reasoning.get_or_insert(at);
-        }
-        if visible {
-            self.first_output.get_or_insert(at);
-            if self.last_visible != Some(at) {
-                self.visible_arrivals += 1;
-                self.last_visible = Some(at);
-            }
-        }
-        self.first_generated.get_or_insert(at);
-        if self.last_generated != Some(at) {
-            self.chunks.arrivals += 1;
-            if let Some(last) = self.last_generated {
-                let stall = at.since(last);
-                self.max_stall = Some(self.max_stall.map_or(stall, |m| m.max(stall)));
-            }
-            self.last_generated = Some(at);
+        if reasoning || visible {
+            self.output(at, reasoning, visible);
         }
     }
 
-    fn output_of(&mut self, choice: u32, at: Timestamp) {
-        let room = self.choices.len() < MAX_CHOICES;
-        match self.choices.iter_mut().find(|(c, _)| *c == choice) {
-            Some((_, last)) => {
-                if let Some(before) = last.replace(at) {
-                    self.gaps.push(u64::try_from(at.since(before).as_nanos()).unwrap_or(u64::MAX));
-                }
-            }
-            None if room => self.choices.push((choice, Some(at))),
-            None => {}
+    /// A complete event of the API that is one piece of output and nothing else: what [`Timeline::frame`] makes of such an event.
+    #[inline]
+    pub fn delta(&mut self, at: Timestamp, choice: u32, kind: Output) {
+        self.event(at);
+        self.output_of(choice, at);
+        self.summarised |= kind == Output::Summary;
+        let reasoning = matches!(kind, Output::Reasoning | Output::Summary);
+        self.output(at, reasoning, !reasoning);
+    }
+
+    #[inline]
+    fn event(&mut self, at: Timestamp) {
+        self.hole_since_frame = false;
+        self.chunks.events += 1;
+        if !self.seen.event {
+            (self.seen.event, self.first_event) = (true, Some(at));
         }
+    }
+
+    #[inline]
+    fn output(&mut self, at: Timestamp, reasoning: bool, visible: bool) {
+        self.chunks.generated += 1;
+        self.chunks.reasoning += u32::from(reasoning);
+        if reasoning && !self.seen.reasoning {
+            (self.seen.reasoning, self.first_reasoning) = (true, Some(at));
+        }
+        if visible && !self.seen.output {
+            (self.seen.output, self.first_output) = (true, Some(at));
+        }
+        if self.chunks.arrivals == 0 {
+            self.first_generated = Some(at);
+        } else if self.last_generated == at {
+            return;
+        } else {
+            self.max_stall = self.max_stall.max(at.nanos_since(self.last_generated));
+        }
+        self.chunks.arrivals += 1;
+        self.last_generated = at;
+    }
+
+    #[inline]
+    fn output_of(&mut self, choice: u32, at: Timestamp) {
+        let last = match &mut self.first_choice {
+            Some((first, last)) if *first == choice => last,
+            None => {
+                self.first_choice = Some((choice, Some(at)));
+                return;
+            }
+            Some(_) => match self.choices.iter_mut().find(|(c, _)| *c == choice) {
+                Some((_, last)) => last,
+                None => {
+                    if self.choices.len() + 1 < MAX_CHOICES {
+                        self.choices.push((choice, Some(at)));
+                    }
+                    return;
+                }
+            },
+        };
+        if let Some(before) = last.replace(at) {
+            self.gaps.push(at.nanos_since(before));
+        }
+    }
+
+    fn last_generated(&self) -> Option<Timestamp> {
+        (self.chunks.arrivals > 0).then_some(self.last_generated)
     }
 
     /// Whether generated output was seen.
@@ -277,11 +333,12 @@ impl Timeline {
 
     /// How many choices gave output.
     pub fn choices(&self) -> usize {
-        self.choices.len()
+        self.choices.len() + usize::from(self.first_choice.is_some())
     }
 
     /// The marks and measures, with `usage` as the provider gave it.
     pub fn finish(self, end: &Ending, usage: Option<&Usage>) -> Timing {
+        let last_generated = self.last_generated();
         let since = |t: Option<Timestamp>| t.map(|t| t.since(self.start));
         let mark = |t: Option<Timestamp>, hidden: bool| if hidden { None } else { since(t) };
         let absent = if end.stream { end.reason } else { self.absent_answer(end) };
@@ -301,7 +358,7 @@ impl Timeline {
         };
         // Where neither the end nor a finish reason was seen, more output may have come: what was seen last is not the last.
         let unseen = self.end_unseen(end);
-        let max_stall = match self.max_stall {
+        let max_stall = match (self.chunks.arrivals > 1).then(|| Duration::from_nanos(self.max_stall)) {
             _ if !end.stream => Err(absent),
             _ if self.hole_in_response() => Err(Reason::CaptureGap),
             _ if unseen => Err(absent),
@@ -337,7 +394,7 @@ impl Timeline {
             first_output: mark(self.first_output, self.hole_before_output || answer_hidden || echo),
             ttft,
             ttfa,
-            last_generated: mark(self.last_generated, self.hole_in_response() || !end.stream || unseen),
+            last_generated: mark(last_generated, self.hole_in_response() || !end.stream || unseen),
             duration,
             tpot_after_first_chunk: tpot_after_first_chunk.filter(|_| tpot.is_ok()),
             tpot,
@@ -356,12 +413,12 @@ impl Timeline {
     }
 
     fn end_unseen(&self, end: &Ending) -> bool {
-        matches!(end.outcome, Outcome::Truncated | Outcome::Lost) && end.choices < self.choices.len().max(1)
+        matches!(end.outcome, Outcome::Truncated | Outcome::Lost) && end.choices < self.choices().max(1)
     }
 
     fn tpot(&self, end: &Ending, usage: Option<&Usage>, absent: Reason) -> (Result<f64, Reason>, bool) {
         let plain = |why| (Err(why), false);
-        let (Some(first), Some(last), true) = (self.first_generated, self.last_generated, end.stream) else {
+        let (Some(first), Some(last), true) = (self.first_generated, self.last_generated(), end.stream) else {
             return plain(if self.hole_in_response() && end.stream { Reason::CaptureGap } else { absent });
         };
         if self.hole_in_response() {
@@ -370,7 +427,7 @@ impl Timeline {
         if self.end_unseen(end) {
             return plain(absent);
         }
-        if self.choices.len().max(end.choices) > 1 {
+        if self.choices().max(end.choices) > 1 {
             return plain(Reason::SeveralChoices);
         }
         let Some(tokens) = usage.and_then(|u| u.output) else {
@@ -382,24 +439,25 @@ impl Timeline {
         if self.chunks.arrivals < 2 {
             return plain(Reason::OneArrival);
         }
-        let hidden = usage.and_then(|u| u.reasoning).filter(|n| *n > 0 && self.chunks.reasoning == 0);
-        let (from, tokens) = match (hidden, self.first_output) {
-            // Hidden reasoning is in the usage and not on the wire: only the visible tokens have a pace.
-            (Some(hidden), Some(visible)) => (visible, tokens.saturating_sub(hidden)),
-            _ => (first, tokens),
+        // Reasoning that was not sent, or only as a summary, is in the usage: only the visible tokens have a pace.
+        let shown = self.chunks.reasoning > 0 && !self.summarised;
+        let hidden = usage.and_then(|u| u.reasoning).filter(|n| *n > 0 && !shown);
+        let (from, tokens) = match hidden {
+            Some(hidden) => (self.first_output, tokens.saturating_sub(hidden)),
+            None => (Some(first), tokens),
         };
         if tokens < 2 {
             return (Err(Reason::OneToken), hidden.is_some());
         }
-        if hidden.is_some() && self.visible_arrivals < 2 {
-            return (Err(Reason::OneArrival), true);
-        }
+        let Some(from) = from.filter(|from| *from < last) else {
+            return (Err(Reason::OneArrival), hidden.is_some());
+        };
         (Ok(last.since(from).as_secs_f64() / (tokens - 1) as f64), hidden.is_some())
     }
 
     /// The tokens behind the first event with output over the time they took, where it is exactly known how many they are.
     fn tpot_after_first_chunk(&self, measured: bool, usage: Option<&Usage>) -> Option<f64> {
-        let (first, last) = (self.first_generated?, self.last_generated.filter(|_| measured)?);
+        let (first, last) = (self.first_generated?, self.last_generated().filter(|_| measured)?);
         let usage = usage?;
         let hidden = usage.reasoning.filter(|_| self.chunks.reasoning == 0).unwrap_or(0);
         let behind = match self.first_tokens? {
@@ -475,6 +533,12 @@ mod tests {
         // Hidden reasoning: 7 of 10 tokens were never on the wire.
         assert_eq!(tpot(two, Some(usage(10, Some(7)))), Ok(0.005));
         assert_eq!(tpot(two, Some(usage(10, Some(11)))), Err(Reason::OneToken));
+        // Summarised: its tokens have no pace; the summary behind the first answer ends the visible span.
+        let sum = LlmEvent::Delta { choice: 0, kind: Output::Summary };
+        let summed: &[(u64, &[LlmEvent])] = &[(5, std::slice::from_ref(&sum)), (10, &[text(0)]), (20, &[text(0)])];
+        assert_eq!(tpot(summed, Some(usage(10, Some(7)))), Ok(0.005));
+        assert_eq!(tpot(&summed[..2], Some(usage(10, Some(7)))), Err(Reason::OneArrival));
+        assert_eq!(tpot(&[(5, &[sum.clone()]), (9, &[sum])], Some(usage(10, Some(7)))), Err(Reason::OneArrival));
         // Shown in full: it counts.
         assert_eq!(tpot(&[(10, &[THINK]), (20, &[text(0)])], Some(usage(11, Some(7)))), Ok(0.001));
     }

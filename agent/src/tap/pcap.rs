@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokengauge_core::stream::Timestamp;
 use tokengauge_core::tcp::packet::parse;
-use tokengauge_core::tcp::{Assembler, Counters, Limits, LinkType, Route, Segment, Skip};
+use tokengauge_core::tcp::{Assembler, Counters, Hint, Limits, LinkType, Segment, Skip};
 
 use super::Sink;
 
@@ -78,16 +78,16 @@ struct Frame<'f> {
     original: u32,
 }
 
+impl<'f> Frame<'f> {
+    #[inline]
+    fn parse(&self) -> Result<Segment<'f>, Skip> {
+        self.link.ok_or(Skip::UnsupportedLink).and_then(|link| parse(link, self.bytes, self.original))
+    }
+}
+
 /// Frames that are looked up together: their connections' memory is waited for at the same time. Eight are too few to hide the wait,
 /// from 32 on the lines that were fetched first are gone again when 2,000 connections take turns.
 const BATCH: usize = 16;
-
-/// What a frame of a batch is.
-enum Looked<'f> {
-    Segment(Segment<'f>, Route),
-    Skip(Skip),
-    Foreign,
-}
 
 /// Frames in, events out: what file and live capture share.
 struct Driver<'a> {
@@ -106,55 +106,62 @@ impl<'a> Driver<'a> {
         Self { assembler: Assembler::new(limits), sink, stats, share: Share::ALL, latest: zero, next_tick: zero }
     }
 
-    fn frame(&mut self, at: Timestamp, link: Option<LinkType>, bytes: &[u8], original: u32) {
-        let looked = self.look(&Frame { at, link, bytes, original });
-        self.take(at, &looked);
+    /// One frame.
+    fn frame(&mut self, frame: &Frame<'_>) {
+        match frame.parse() {
+            Ok(segment) => self.segment(frame.at, &segment, Hint::NONE),
+            Err(reason) => self.skip(frame.at, reason),
+        }
     }
 
-    /// At most [`BATCH`] frames, in order.
+    /// At most [`BATCH`] frames, in order. All are looked up first; to read their headers twice is cheaper than to keep what they say.
+    #[inline]
     fn frames(&mut self, frames: &[Frame<'_>]) {
-        let mut looked: [Looked<'_>; BATCH] = std::array::from_fn(|n| frames.get(n).map_or(Looked::Foreign, |frame| self.look(frame)));
-        for one in &mut looked {
-            if let Looked::Segment(_, route) = one
-                && let Some(conn) = self.assembler.locate(route)
-            {
+        let mut hints = [None; BATCH];
+        for (frame, hint) in frames.iter().zip(&mut hints) {
+            let Ok(segment) = frame.parse() else { continue };
+            let route = self.assembler.route(&segment);
+            let Share { number, of } = self.share;
+            if of > 1 && route.share(of) != number {
+                continue;
+            }
+            let (near, conn) = self.assembler.locate(&route);
+            *hint = Some(near);
+            if let Some(conn) = conn {
                 self.sink.soon(conn);
             }
         }
-        for (frame, looked) in frames.iter().zip(&looked) {
-            self.take(frame.at, looked);
-        }
-    }
-
-    #[inline]
-    fn look<'f>(&self, frame: &Frame<'f>) -> Looked<'f> {
-        let parsed = frame.link.ok_or(Skip::UnsupportedLink).and_then(|link| parse(link, frame.bytes, frame.original));
-        let Share { number, of } = self.share;
-        match parsed {
-            Ok(segment) => {
-                let route = self.assembler.route(&segment);
-                if of > 1 && route.share(of) != number { Looked::Foreign } else { Looked::Segment(segment, route) }
+        for (frame, hint) in frames.iter().zip(hints) {
+            match (frame.parse(), hint) {
+                (Ok(segment), Some(near)) => self.segment(frame.at, &segment, near),
+                (Err(reason), _) if self.share.number == 0 => self.skip(frame.at, reason),
+                _ => {
+                    self.time(frame.at);
+                    self.assembler.pass();
+                }
             }
-            Err(reason) if number == 0 => Looked::Skip(reason),
-            Err(_) => Looked::Foreign,
         }
     }
 
     #[inline]
-    fn take(&mut self, at: Timestamp, looked: &Looked<'_>) {
+    fn segment(&mut self, at: Timestamp, segment: &Segment<'_>, near: Hint) {
+        self.time(at);
+        let sink = &mut *self.sink;
+        self.assembler.push_near(at, segment, near, &mut |event| sink.event(event));
+    }
+
+    fn skip(&mut self, at: Timestamp, reason: Skip) {
+        self.time(at);
+        self.assembler.skip(reason);
+    }
+
+    #[inline]
+    fn time(&mut self, at: Timestamp) {
         if at > self.latest {
             self.latest = at;
             if at >= self.next_tick {
                 self.tick(at);
             }
-        }
-        match looked {
-            Looked::Segment(segment, route) => {
-                let sink = &mut *self.sink;
-                self.assembler.push_routed(at, segment, route, &mut |event| sink.event(event));
-            }
-            Looked::Skip(reason) => self.assembler.skip(*reason),
-            Looked::Foreign => self.assembler.pass(),
         }
     }
 

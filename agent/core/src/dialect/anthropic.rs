@@ -1,4 +1,5 @@
-//! Anthropic messages, streaming and not (`wire.md` §2, §6). Usage is cumulative and comes in two places: what a later event says
+//! Anthropic messages, streaming and not (`wire.md` §2, §6), also as Vertex serves them: there the path names the model and the body
+//! carries `anthropic_version` (Bedrock wraps them: [`super::bedrock_invoke`]). Usage is cumulative and comes in two places: what a later event says
 //! replaces what an earlier one said. Total input is uncached + cache read + cache write.
 
 use serde::Deserialize;
@@ -9,10 +10,11 @@ use crate::inference::{Operation, Usage};
 use crate::name::Name;
 
 use super::body::{Asked, Count, ErrorField, Few, Text, Word, http_error_kind, object};
+use super::gemini::{custom_method, model_before_method};
 use super::shape::Shape;
 use super::{About, Dialect, FrameKind, LlmEvent, Match, Output, Reader};
 
-/// `POST /v1/messages`.
+/// `POST /v1/messages`, and `POST …/publishers/anthropic/models/{model}:rawPredict` or `:streamRawPredict` of Vertex.
 #[derive(Debug)]
 pub struct Messages;
 
@@ -20,14 +22,24 @@ impl Dialect for Messages {
     fn about(&self) -> &'static About {
         &About {
             api: "anthropic.messages",
-            doc: "Anthropic messages: text, thinking, tools, server tools",
-            paths: &["/v1/messages"],
+            doc: "Anthropic messages, also on Vertex: text, thinking, tools, server tools",
+            paths: &[
+                "/v1/messages",
+                "/publishers/anthropic/models/{model}:streamRawPredict",
+                "/publishers/anthropic/models/{model}:rawPredict",
+            ],
             operation: Operation::Chat,
         }
     }
 
     fn probe(&self, head: &RequestHead) -> Match {
         let path = head.path.trim_end_matches('/');
+        if raw(head) {
+            // `count-tokens` stands where a model stands, and is none.
+            let ours = path.contains("/publishers/anthropic/");
+            let counts = path.contains("/models/count-tokens");
+            return if ours && !counts { Match::Certain } else { Match::No };
+        }
         match (head.method, path.ends_with("/messages")) {
             (Method::Post, true) if head.anthropic || path.ends_with("/v1/messages") => Match::Certain,
             (Method::Post, true) => Match::Maybe,
@@ -36,12 +48,25 @@ impl Dialect for Messages {
     }
 
     fn confirms(&self, asked: &Asked) -> bool {
-        asked.messages.0 && !asked.anthropic_version.0
+        asked.messages.0
     }
 
     fn reader(&self) -> Box<dyn Reader> {
         Box::new(MessagesReader::default())
     }
+
+    fn model(&self, head: &RequestHead) -> Option<Name> {
+        model_before_method(head).filter(|_| raw(head))
+    }
+
+    fn streams(&self, head: &RequestHead, asked: &Asked) -> Option<bool> {
+        asked.stream.0.or_else(|| raw(head).then(|| custom_method(head) == Some("streamRawPredict")))
+    }
+}
+
+/// Whether this is Vertex' way to pass a body on to a publisher's model.
+fn raw(head: &RequestHead) -> bool {
+    matches!(custom_method(head), Some("rawPredict" | "streamRawPredict"))
 }
 
 /// An event of a stream, or a whole answer (`type: message`).
@@ -134,6 +159,10 @@ struct MessagesReader {
 }
 
 impl Reader for MessagesReader {
+    fn shape(&self) -> Option<&Shape> {
+        Some(&self.shape)
+    }
+
     fn frame(&mut self, frame: Frame<'_>, out: &mut Vec<LlmEvent>) -> FrameKind {
         if let Some(event) = self.shape.event(frame) {
             out.push(event);
@@ -250,6 +279,20 @@ mod tests {
             log.push_str(&format!("{kind:?} {out:?}\n"));
         }
         want.assert_eq(&log);
+    }
+
+    #[test]
+    fn on_vertex() {
+        let head = |path: &str| crate::http::head::request(format!("POST {path} HTTP/1.1").as_bytes()).unwrap();
+        let ours = head("/v1/projects/p/locations/l/publishers/anthropic/models/claude-x%402026:streamRawPredict");
+        assert_eq!((Messages.probe(&ours), Messages.streams(&ours, &Asked::default())), (Match::Certain, Some(true)));
+        assert_eq!(Messages.model(&ours).unwrap().as_str(), "claude-x@2026");
+        let whole = head("/v1/projects/p/locations/l/publishers/anthropic/models/claude-x:rawPredict");
+        assert_eq!((Messages.probe(&whole), Messages.streams(&whole, &Asked::default())), (Match::Certain, Some(false)));
+        for other in ["publishers/anthropic/models/count-tokens:rawPredict", "publishers/mistralai/models/m:rawPredict"] {
+            assert_eq!(Messages.probe(&head(&format!("/v1/projects/p/locations/l/{other}"))), Match::No, "{other}");
+        }
+        assert_eq!(Messages.model(&head("/v1/messages")), None);
     }
 
     #[test]

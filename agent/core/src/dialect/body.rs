@@ -60,6 +60,117 @@ pub struct Asked {
     pub n: Count,
     /// `anthropic_version` stands in the body: Bedrock or Vertex.
     pub anthropic_version: IsThere,
+    /// Upper bound of output tokens (Responses).
+    pub max_output_tokens: Count,
+    /// Upper bound of output tokens (Claude 2 on Bedrock).
+    pub max_tokens_to_sample: Count,
+    /// Upper bound of output tokens (Llama on Bedrock).
+    pub max_gen_len: Count,
+    /// Sampling in an object of its own (Gemini, Bedrock Converse and Nova, Titan).
+    #[serde(alias = "generationConfig", alias = "inferenceConfig", alias = "textGenerationConfig")]
+    pub generation_config: Object<Sampling>,
+    /// Upper bound of output tokens (llama.cpp).
+    pub n_predict: Count,
+    /// Sampling in an object of its own (Ollama).
+    pub options: Object<Sampling>,
+    /// Sampling in an object of its own (TGI, Triton).
+    pub parameters: Object<Sampling>,
+    /// Sampling in an object of its own (SGLang).
+    pub sampling_params: Object<Sampling>,
+}
+
+/// Sampling as an object says it, under any of its names.
+#[derive(Clone, PartialEq, Debug, Default, serde::Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Sampling {
+    /// Upper bound of output tokens.
+    #[serde(alias = "max_output_tokens", alias = "maxTokens", alias = "maxTokenCount", alias = "max_new_tokens", alias = "num_predict")]
+    pub max_output_tokens: Count,
+    /// Sampling temperature.
+    pub temperature: Number,
+    /// Nucleus sampling bound.
+    #[serde(alias = "top_p")]
+    pub top_p: Number,
+    /// Number of choices.
+    #[serde(alias = "candidate_count")]
+    pub candidate_count: Count,
+}
+
+impl Asked {
+    fn sampling(&self) -> Option<&Sampling> {
+        [&self.generation_config, &self.options, &self.parameters, &self.sampling_params].into_iter().find_map(|o| o.0.as_ref())
+    }
+
+    /// Upper bound of output tokens, under whichever name.
+    pub fn bound(&self) -> Option<u64> {
+        let names = [
+            self.max_completion_tokens,
+            self.max_tokens,
+            self.max_output_tokens,
+            self.max_tokens_to_sample,
+            self.max_gen_len,
+            self.n_predict,
+        ];
+        names.iter().find_map(|n| n.0).or_else(|| self.sampling()?.max_output_tokens.0)
+    }
+
+    /// Sampling temperature.
+    pub fn heat(&self) -> Option<f64> {
+        self.temperature.0.or_else(|| self.sampling()?.temperature.0)
+    }
+
+    /// Nucleus sampling bound.
+    pub fn nucleus(&self) -> Option<f64> {
+        self.top_p.0.or_else(|| self.sampling()?.top_p.0)
+    }
+
+    /// Number of choices, when it is not 1.
+    pub fn choices(&self) -> Option<u32> {
+        let n = self.n.0.or_else(|| self.sampling()?.candidate_count.0);
+        n.and_then(|n| u32::try_from(n).ok()).filter(|n| *n != 1)
+    }
+}
+
+/// An object; anything else is `None`.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Object<T>(pub Option<T>);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        struct V<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for V<T> {
+            type Value = Object<T>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+            fn visit_unit<E>(self) -> Result<Object<T>, E> {
+                Ok(Object(None))
+            }
+            fn visit_bool<E>(self, _: bool) -> Result<Object<T>, E> {
+                Ok(Object(None))
+            }
+            fn visit_u64<E>(self, _: u64) -> Result<Object<T>, E> {
+                Ok(Object(None))
+            }
+            fn visit_i64<E>(self, _: i64) -> Result<Object<T>, E> {
+                Ok(Object(None))
+            }
+            fn visit_f64<E>(self, _: f64) -> Result<Object<T>, E> {
+                Ok(Object(None))
+            }
+            fn visit_str<E>(self, _: &str) -> Result<Object<T>, E> {
+                Ok(Object(None))
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut a: A) -> Result<Object<T>, A::Error> {
+                while a.next_element::<IgnoredAny>()?.is_some() {}
+                Ok(Object(None))
+            }
+            fn visit_map<A: MapAccess<'de>>(self, a: A) -> Result<Object<T>, A::Error> {
+                T::deserialize(de::value::MapAccessDeserializer::new(a)).map(|t| Object(Some(t)))
+            }
+        }
+        d.deserialize_any(V(PhantomData))
+    }
 }
 
 /// A string that may be a name; anything else is `None`.
@@ -226,7 +337,7 @@ fn number(any: &Any<'_>) -> Option<f64> {
 pub struct ErrorField {
     /// Whether there is one: anything but null, false, 0, "" and {}.
     pub is: bool,
-    /// Its type, else its code, else its status.
+    /// Its type, else its code, else its status; a status in words (Google's) before a code in digits.
     pub kind: Option<Name>,
 }
 
@@ -274,7 +385,10 @@ impl<'de> Deserialize<'de> for ErrorField {
                         _ => drop(a.next_value::<IgnoredAny>()?),
                     }
                 }
-                Ok(ErrorField { is, kind: kind.0.or(code.0).or(status.0) })
+                let digits = |c: &Name| c.as_str().bytes().all(|b| b.is_ascii_digit());
+                let worded = status.0.as_ref().is_some_and(|s| !digits(s)) && code.0.as_ref().is_some_and(digits);
+                let named = if worded { status.0.or(code.0) } else { code.0.or(status.0) };
+                Ok(ErrorField { is, kind: kind.0.or(named) })
             }
         }
         d.deserialize_any(V)
@@ -513,7 +627,8 @@ mod tests {
             Some("invalid_request_error")
         );
         assert_eq!(kind(r#"{"type":"error","error":{"type":"overloaded_error","message":"x"}}"#).as_deref(), Some("overloaded_error"));
-        assert_eq!(kind(r#"[{"error":{"code":404,"status":"NOT_FOUND"}}]"#).as_deref(), Some("404"));
+        assert_eq!(kind(r#"[{"error":{"code":404,"status":"NOT_FOUND"}}]"#).as_deref(), Some("NOT_FOUND"));
+        assert_eq!(kind(r#"{"error":{"code":"content_filter","status":400}}"#).as_deref(), Some("content_filter"));
         assert_eq!(kind(r#"{"error":"model not found"}"#), None);
         assert_eq!(kind(r#"{"code":"invalid-argument","error":"text"}"#).as_deref(), Some("invalid-argument"));
         assert_eq!(kind(r#"{"error":{"type":"has a space"}}"#), None);

@@ -4,15 +4,20 @@
 //! reader (invariant 6): no event has a field for one.
 
 pub mod anthropic;
+pub mod bedrock;
+pub mod bedrock_invoke;
 pub mod body;
 pub mod cohere;
+pub mod gemini;
 mod growth;
+pub mod interactions;
 pub mod llama_cpp;
 pub mod ollama;
 pub mod openai;
 pub mod rerank;
+pub mod responses;
 pub mod sglang;
-mod shape;
+pub mod shape;
 pub mod tgi;
 pub mod triton;
 pub mod unknown;
@@ -22,6 +27,7 @@ use crate::http::head::{RequestHead, ResponseHead};
 use crate::inference::{Operation, ServerTiming, Usage};
 use crate::name::Name;
 use body::Asked;
+use shape::Shape;
 
 /// Every dialect. Help, documentation and tests are derived from this list; the first that fits best is taken.
 pub static DIALECTS: &[&dyn Dialect] = &[
@@ -29,6 +35,13 @@ pub static DIALECTS: &[&dyn Dialect] = &[
     &openai::Completions,
     &openai::Embeddings,
     &anthropic::Messages,
+    &gemini::Generate,
+    &gemini::Embed,
+    // Before the next: both ask by `input`, and this one only where the path says so.
+    &interactions::Interactions,
+    &responses::Responses,
+    &bedrock::Converse,
+    &bedrock_invoke::Invoke,
     &ollama::Chat,
     &ollama::Generate,
     &ollama::Embed,
@@ -77,6 +90,16 @@ pub trait Dialect: Sync + std::fmt::Debug {
     /// What it is.
     fn about(&self) -> &'static About;
 
+    /// What a request with this head asks for.
+    fn operation(&self, _head: &RequestHead) -> Operation {
+        self.about().operation
+    }
+
+    /// Whether usage that comes with a finish reason may still be outgrown by a later event.
+    fn usage_grows(&self) -> bool {
+        false
+    }
+
     /// Whether a request with this head may be one of its own.
     fn probe(&self, head: &RequestHead) -> Match;
 
@@ -124,6 +147,12 @@ pub trait Reader: std::fmt::Debug + Send {
 
     /// One event of a stream.
     fn frame(&mut self, frame: Frame<'_>, out: &mut Vec<LlmEvent>) -> FrameKind;
+
+    /// What the stream's next event looks like if it is like the last one. An event of this shape is what [`Shape::delta`] says; it
+    /// need not be given to [`Reader::frame`].
+    fn shape(&self) -> Option<&Shape> {
+        None
+    }
 
     /// A whole answer that is no stream, reduced by [`crate::framing::json::Skeleton`].
     fn answer(&mut self, body: &[u8], out: &mut Vec<LlmEvent>) -> FrameKind;
@@ -192,8 +221,10 @@ pub enum LlmEvent {
 pub enum Output {
     /// Visible text, refusal, audio.
     Text,
-    /// Reasoning or a summary of it.
+    /// Reasoning.
     Reasoning,
+    /// A summary of reasoning: it counts as reasoning, but its length says nothing about the reasoning's tokens.
+    Summary,
     /// A tool call's name or arguments.
     Tool,
 }

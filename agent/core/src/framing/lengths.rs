@@ -5,7 +5,7 @@
 
 use crate::anomaly::Anomaly;
 use crate::framing::{Frame, MAX_EVENT, Unit, clear};
-use crate::http::coding::{Decoder, STATE_BYTES};
+use crate::http::coding::Decoder;
 use crate::http::head::Coding;
 
 /// The flag and the length.
@@ -57,7 +57,7 @@ impl Framer {
 
     /// Bytes that are buffered.
     pub fn buffered(&self) -> usize {
-        self.message.capacity() + self.plain.capacity() + self.decoder.as_ref().map_or(0, |_| STATE_BYTES)
+        self.message.capacity() + self.plain.capacity() + self.decoder.as_ref().map_or(0, Decoder::buffered)
     }
 
     /// Bytes are missing here.

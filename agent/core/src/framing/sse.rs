@@ -8,13 +8,15 @@
 use crate::anomaly::Anomaly;
 use crate::framing::{Frame, MAX_EVENT, Unit, clear};
 
-/// Cuts a body into events.
+/// Bytes of an event's name that are kept.
+const MAX_NAME: usize = 64;
+
+/// Cuts a body into events. What [`Framer::whole`] looks at stands first.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub struct Framer {
     /// An unfinished line.
     line: Vec<u8>,
-    /// Data lines of the unfinished event, joined by line feeds.
-    data: Vec<u8>,
     name: Vec<u8>,
     /// Whether `data` holds a line (it may be an empty one).
     has_data: bool,
@@ -24,6 +26,8 @@ pub struct Framer {
     /// The last piece ended with CR: an LF at the beginning of the next belongs to it.
     after_cr: bool,
     skip: Skip,
+    /// Data lines of the unfinished event, joined by line feeds.
+    data: Vec<u8>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -40,6 +44,33 @@ impl Framer {
     /// Bytes that are buffered.
     pub fn buffered(&self) -> usize {
         self.line.capacity() + self.data.capacity()
+    }
+
+    /// The one event that `bytes` are, if nothing is pending and they are one line of data, before it at most its name, and a blank
+    /// line. That no line end stands in the data is for the caller to make sure; then [`Framer::push`] would hand on just this.
+    #[inline]
+    pub fn whole<'a>(&self, bytes: &'a [u8]) -> Option<Frame<'a>> {
+        let idle = self.line.is_empty() && self.name.is_empty() && !(self.has_data | self.raw | self.commented | self.after_cr);
+        if !idle || self.skip != Skip::No {
+            return None;
+        }
+        let (mut rest, crlf) = match bytes {
+            [rest @ .., b'\r', b'\n', b'\r', b'\n'] => (rest, true),
+            [rest @ .., b'\n', b'\n'] => (rest, false),
+            _ => return None,
+        };
+        let mut name = &rest[..0];
+        if let Some(named) = rest.strip_prefix(b"event: ") {
+            let end = memchr::memchr(b'\n', named)?;
+            rest = &named[end + 1..];
+            name = if crlf { named[..end].strip_suffix(b"\r")? } else { &named[..end] };
+            if name.len() > MAX_NAME || name.contains(&b'\r') {
+                return None;
+            }
+        }
+        let data = rest.strip_prefix(b"data:")?;
+        let data = data.strip_prefix(b" ").unwrap_or(data);
+        (!data.is_empty()).then_some(Frame { name, data, error: false })
     }
 
     /// Bytes are missing here.
@@ -170,7 +201,7 @@ impl Framer {
             b"data" => self.add(value, out),
             b"event" => {
                 self.name.clear();
-                self.name.extend_from_slice(&value[..value.len().min(64)]);
+                self.name.extend_from_slice(&value[..value.len().min(MAX_NAME)]);
             }
             b"id" | b"retry" => {}
             b"" => self.commented = true,

@@ -1,13 +1,20 @@
 //! Content codings as streams: each piece of a body is inflated as far as its bytes allow, so that an event's instant is the one
 //! of the bytes that completed it. Output goes through one fixed buffer: a bomb costs time until its bound, never memory.
 
+mod brotli;
+mod zstd;
+
 use flate2::{Decompress, FlushDecompress, Status};
 
+use self::brotli::Brotli;
+use self::zstd::Zstd;
 use crate::anomaly::Anomaly;
 use crate::http::head::Coding;
 
-/// Bytes of state that one inflater holds, for the account of buffered bytes.
-pub const STATE_BYTES: usize = 48 << 10;
+/// Bytes of state that an inflater of gzip or deflate holds.
+const INFLATE_BYTES: usize = 40 << 10;
+/// Bytes of output at a time.
+const BUFFER: usize = 8 << 10;
 /// Output beyond this must not exceed [`MAX_RATIO`] times the input.
 const FREE_OUTPUT: u64 = 16 << 20;
 /// No text that a model writes compresses better than this.
@@ -20,7 +27,7 @@ pub struct Decoder {
     inner: Inner,
     input: u64,
     output: u64,
-    buffer: Box<[u8; 8192]>,
+    buffer: Box<[u8; BUFFER]>,
 }
 
 #[derive(Debug)]
@@ -35,7 +42,36 @@ enum Inner {
         first: Option<u8>,
     },
     Inflate(Decompress),
+    Brotli(Brotli),
+    Zstd(Zstd),
+    /// The stream ended as it should; what follows is none of it.
+    Ended,
     Broken,
+}
+
+/// What one call of an inflater did.
+struct Step {
+    /// Bytes of input that were used.
+    used: usize,
+    /// Bytes of output that were made.
+    made: usize,
+    /// Whether the stream ended.
+    ended: bool,
+}
+
+/// An algorithm that inflates.
+trait Inflate {
+    /// Inflates as much of `input` as there is room for in `output`. When room is left, the input gives no more than that.
+    fn step(&mut self, input: &[u8], output: &mut [u8]) -> Result<Step, Anomaly>;
+}
+
+impl Inflate for Decompress {
+    fn step(&mut self, input: &[u8], output: &mut [u8]) -> Result<Step, Anomaly> {
+        let before = (self.total_in(), self.total_out());
+        let status = self.decompress(input, output, FlushDecompress::None).map_err(|_| Anomaly::BadCoding)?;
+        let (used, made) = ((self.total_in() - before.0) as usize, (self.total_out() - before.1) as usize);
+        Ok(Step { used, made, ended: status == Status::StreamEnd })
+    }
 }
 
 impl Decoder {
@@ -44,23 +80,31 @@ impl Decoder {
         let inner = match coding {
             Coding::Gzip => Inner::Gzip { header: Header::default(), inflate: Decompress::new(false), trailer: 0 },
             Coding::Deflate => Inner::Deflate { first: None },
+            Coding::Brotli => Inner::Brotli(Brotli::new()),
+            Coding::Zstd => Inner::Zstd(Zstd::new()?),
             Coding::Unsupported(_) => return None,
         };
-        Some(Self { coding, inner, input: 0, output: 0, buffer: Box::new([0; 8192]) })
+        Some(Self { coding, inner, input: 0, output: 0, buffer: Box::new([0; BUFFER]) })
+    }
+
+    /// Bytes of memory that are held.
+    pub fn buffered(&self) -> usize {
+        BUFFER
+            + match &self.inner {
+                Inner::Gzip { .. } | Inner::Inflate(_) => INFLATE_BYTES,
+                Inner::Brotli(brotli) => brotli.buffered(),
+                Inner::Zstd(zstd) => zstd.buffered(),
+                Inner::Deflate { .. } | Inner::Ended | Inner::Broken => 0,
+            }
     }
 
     /// What comes next is another body of the same coding.
     pub fn restart(&mut self) {
-        match &mut self.inner {
-            Inner::Gzip { header, inflate, trailer } => {
-                (*header, *trailer) = (Header::default(), 0);
-                inflate.reset(false);
-            }
-            Inner::Deflate { .. } | Inner::Inflate(_) | Inner::Broken => {
-                if let Some(fresh) = Self::new(self.coding) {
-                    self.inner = fresh.inner;
-                }
-            }
+        if let Inner::Gzip { header, inflate, trailer } = &mut self.inner {
+            (*header, *trailer) = (Header::default(), 0);
+            inflate.reset(false);
+        } else if let Some(fresh) = Self::new(self.coding) {
+            self.inner = fresh.inner;
         }
         (self.input, self.output) = (0, 0);
     }
@@ -74,11 +118,21 @@ impl Decoder {
     ///
     /// # Errors
     /// Once, when the bytes are not what the coding prescribes or expand beyond all measure; later bytes are ignored.
-    pub fn push(&mut self, mut bytes: &[u8], out: &mut impl FnMut(&[u8])) -> Result<(), Anomaly> {
+    pub fn push(&mut self, bytes: &[u8], out: &mut impl FnMut(&[u8])) -> Result<(), Anomaly> {
+        let done = self.run(bytes, out);
+        if done.is_err() {
+            self.inner = Inner::Broken;
+        }
+        done
+    }
+
+    fn run(&mut self, mut bytes: &[u8], out: &mut impl FnMut(&[u8])) -> Result<(), Anomaly> {
         self.input += bytes.len() as u64;
+        let Self { inner, input, output, buffer, .. } = self;
+        let mut run = |inflate: &mut dyn Inflate, bytes: &mut &[u8]| run(inflate, bytes, &mut buffer[..], output, *input, out);
         loop {
-            match &mut self.inner {
-                Inner::Broken => return Ok(()),
+            match inner {
+                Inner::Ended | Inner::Broken => return Ok(()),
                 Inner::Deflate { first } => {
                     let Some((byte, rest)) = bytes.split_first() else { return Ok(()) };
                     let Some(cmf) = *first else {
@@ -90,20 +144,12 @@ impl Decoder {
                     let zlib = cmf & 0x0f == 8 && (u16::from(cmf) << 8 | u16::from(*byte)).is_multiple_of(31);
                     let mut inflate = Decompress::new(zlib);
                     // The first byte gives no output in either form.
-                    if inflate.decompress(&[cmf], &mut self.buffer[..], FlushDecompress::None).is_err() {
-                        self.inner = Inner::Broken;
-                        return Err(Anomaly::BadCoding);
-                    }
-                    self.inner = Inner::Inflate(inflate);
+                    inflate.step(&[cmf], &mut [0])?;
+                    *inner = Inner::Inflate(inflate);
                 }
                 Inner::Gzip { header, inflate, trailer } => {
-                    match header.push(&mut bytes) {
-                        Ok(true) => {}
-                        Ok(false) => return Ok(()),
-                        Err(()) => {
-                            self.inner = Inner::Broken;
-                            return Err(Anomaly::BadCoding);
-                        }
+                    if !header.push(&mut bytes)? {
+                        return Ok(());
                     }
                     if *trailer > 0 {
                         let n = bytes.len().min(usize::from(*trailer));
@@ -117,23 +163,27 @@ impl Decoder {
                         inflate.reset(false);
                         continue;
                     }
-                    match run(inflate, &mut bytes, &mut self.buffer[..], &mut self.output, self.input, out) {
-                        Ok(true) => *trailer = 8,
-                        Ok(false) => return Ok(()),
-                        Err(what) => {
-                            self.inner = Inner::Broken;
-                            return Err(what);
-                        }
+                    if !run(inflate, &mut bytes)? {
+                        return Ok(());
                     }
+                    *trailer = 8;
                 }
                 Inner::Inflate(inflate) => {
-                    return match run(inflate, &mut bytes, &mut self.buffer[..], &mut self.output, self.input, out) {
-                        Ok(_) => Ok(()),
-                        Err(what) => {
-                            self.inner = Inner::Broken;
-                            Err(what)
-                        }
-                    };
+                    if !run(inflate, &mut bytes)? {
+                        return Ok(());
+                    }
+                    *inner = Inner::Ended;
+                }
+                Inner::Brotli(brotli) => {
+                    if !run(brotli, &mut bytes)? {
+                        return Ok(());
+                    }
+                    *inner = Inner::Ended;
+                }
+                Inner::Zstd(zstd) => {
+                    // Frames follow each other until the body ends (RFC 8878 §3).
+                    run(zstd, &mut bytes)?;
+                    return Ok(());
                 }
             }
         }
@@ -142,7 +192,7 @@ impl Decoder {
 
 /// Inflates until the input is used up (false) or the stream ends (true).
 fn run(
-    inflate: &mut Decompress,
+    inflate: &mut dyn Inflate,
     bytes: &mut &[u8],
     buffer: &mut [u8],
     total: &mut u64,
@@ -150,22 +200,19 @@ fn run(
     out: &mut impl FnMut(&[u8]),
 ) -> Result<bool, Anomaly> {
     loop {
-        let (before_in, before_out) = (inflate.total_in(), inflate.total_out());
-        let status = inflate.decompress(bytes, buffer, FlushDecompress::None).map_err(|_| Anomaly::BadCoding)?;
-        let used = (inflate.total_in() - before_in) as usize;
-        let made = (inflate.total_out() - before_out) as usize;
-        *bytes = &bytes[used..];
-        *total += made as u64;
+        let step = inflate.step(bytes, buffer)?;
+        *bytes = &bytes[step.used..];
+        *total += step.made as u64;
         if *total > FREE_OUTPUT && *total / MAX_RATIO > input {
             return Err(Anomaly::DecompressionBomb);
         }
-        if made > 0 {
-            out(&buffer[..made]);
+        if step.made > 0 {
+            out(&buffer[..step.made]);
         }
-        if status == Status::StreamEnd {
+        if step.ended {
             return Ok(true);
         }
-        if made < buffer.len() && (bytes.is_empty() || used == 0) {
+        if step.made < buffer.len() && (bytes.is_empty() || step.used == 0) {
             return Ok(false);
         }
     }
@@ -183,7 +230,7 @@ struct Header {
 
 impl Header {
     /// Whether the header is complete; takes its bytes off the front of `bytes`.
-    fn push(&mut self, bytes: &mut &[u8]) -> Result<bool, ()> {
+    fn push(&mut self, bytes: &mut &[u8]) -> Result<bool, Anomaly> {
         while !self.done {
             // Parts in order: the fixed ten bytes, extra length, extra, name, comment, checksum.
             let present = match self.part {
@@ -212,7 +259,7 @@ impl Header {
                         _ => true,
                     };
                     if !fits {
-                        return Err(());
+                        return Err(Anomaly::BadCoding);
                     }
                     if self.at == 3 {
                         self.flags = byte;
@@ -251,6 +298,7 @@ mod tests {
     use flate2::Compression;
     use flate2::write::{DeflateEncoder, GzEncoder, ZlibEncoder};
     use std::io::Write;
+    use zstd_safe::{CCtx, CParameter, InBuffer, OutBuffer};
 
     fn inflate(coding: Coding, bytes: &[u8], size: usize) -> (Vec<u8>, Result<(), Anomaly>) {
         let mut decoder = Decoder::new(coding).unwrap();
@@ -265,8 +313,51 @@ mod tests {
 
     fn check(coding: Coding, bytes: &[u8], want: &[u8]) {
         for size in (1..=64).chain([usize::MAX]) {
-            assert_eq!(inflate(coding, bytes, size), (want.to_vec(), Ok(())), "pieces of {size}");
+            assert_eq!(inflate(coding, bytes, size), (want.to_vec(), Ok(())), "{} in pieces of {size}", coding.as_str());
         }
+        // What was cut off is a beginning, not an error.
+        for cut in 0..bytes.len() {
+            let (text, done) = inflate(coding, &bytes[..cut], usize::MAX);
+            assert!(done.is_ok() && want.starts_with(&text), "{} cut at {cut}", coding.as_str());
+        }
+    }
+
+    fn brotli(quality: u32, window: u32) -> brotli_encoder::CompressorWriter<Vec<u8>> {
+        brotli_encoder::CompressorWriter::new(Vec::new(), 4096, quality, window)
+    }
+
+    /// A zstd encoder: `write` and `flush` as the others.
+    struct Zstandard(CCtx<'static>, Vec<u8>);
+
+    impl Zstandard {
+        fn new(level: i32, window: Option<u32>) -> Self {
+            let mut context = CCtx::create();
+            context.set_parameter(CParameter::CompressionLevel(level)).unwrap();
+            context.set_parameter(CParameter::ChecksumFlag(true)).unwrap();
+            if let Some(log) = window {
+                context.set_parameter(CParameter::WindowLog(log)).unwrap();
+            }
+            Self(context, Vec::new())
+        }
+
+        fn write(&mut self, text: &[u8], how: zstd_safe::zstd_sys::ZSTD_EndDirective) {
+            let mut from = InBuffer::around(text);
+            let mut room = vec![0; 1 << 16];
+            loop {
+                let mut to = OutBuffer::around(room.as_mut_slice());
+                let left = self.0.compress_stream2(&mut to, &mut from, how).unwrap();
+                self.1.extend_from_slice(to.as_slice());
+                if left == 0 && from.pos() == text.len() {
+                    return;
+                }
+            }
+        }
+    }
+
+    fn zstandard(level: i32, text: &[u8]) -> Vec<u8> {
+        let mut z = Zstandard::new(level, None);
+        z.write(text, zstd_safe::zstd_sys::ZSTD_EndDirective::ZSTD_e_end);
+        z.1
     }
 
     #[test]
@@ -286,39 +377,114 @@ mod tests {
         let mut raw = DeflateEncoder::new(Vec::new(), Compression::fast());
         raw.write_all(&text).unwrap();
         check(Coding::Deflate, &raw.finish().unwrap(), &text);
+        for (quality, window) in [(1, 10), (5, 22), (11, 24)] {
+            let mut br = brotli(quality, window);
+            br.write_all(&text).unwrap();
+            check(Coding::Brotli, &br.into_inner(), &text);
+        }
+        for level in [-1, 3, 19] {
+            // A frame, one that is to be skipped, another frame.
+            let frames = [&zstandard(level, &text)[..], b"\x50\x2a\x4d\x18\x03\0\0\0abc", &zstandard(level, b"more")].concat();
+            check(Coding::Zstd, &frames, &[&text[..], b"more"].concat());
+        }
     }
 
     #[test]
     fn what_is_flushed_can_be_read_at_once() {
         let mut gz = GzEncoder::new(Vec::new(), Compression::default());
-        let mut decoder = Decoder::new(Coding::Gzip).unwrap();
-        let mut sent = 0;
-        for i in 0..100 {
-            let event = format!("data: {{\"n\":{i}}}\n\n");
-            gz.write_all(event.as_bytes()).unwrap();
-            gz.flush().unwrap();
-            let bytes = gz.get_ref()[sent..].to_vec();
-            sent += bytes.len();
-            let mut got = Vec::new();
-            decoder.push(&bytes, &mut |b| got.extend_from_slice(b)).unwrap();
-            assert_eq!(got, event.as_bytes());
+        let mut z = ZlibEncoder::new(Vec::new(), Compression::default());
+        let (mut fast, mut best) = (brotli(1, 18), brotli(11, 24));
+        let mut zstd = Zstandard::new(3, Some(23));
+        let codings = [Coding::Gzip, Coding::Deflate, Coding::Brotli, Coding::Brotli, Coding::Zstd];
+        let mut decoders = codings.map(|c| (Decoder::new(c).unwrap(), Decoder::new(c).unwrap()));
+        let mut sent = [0; 5];
+        for i in 0..300 {
+            let event = format!("data: {{\"n\":{i},\"delta\":\"{}\"}}\n\n", "word ".repeat(i % 7));
+            for encoder in [&mut gz as &mut dyn Write, &mut z, &mut fast, &mut best] {
+                encoder.write_all(event.as_bytes()).unwrap();
+                encoder.flush().unwrap();
+            }
+            zstd.write(event.as_bytes(), zstd_safe::zstd_sys::ZSTD_EndDirective::ZSTD_e_flush);
+            let all = [gz.get_ref(), z.get_ref(), fast.get_ref(), best.get_ref(), &zstd.1];
+            for (n, (whole, cut)) in decoders.iter_mut().enumerate() {
+                let bytes = &all[n][sent[n]..];
+                sent[n] = all[n].len();
+                let (mut a, mut b) = (Vec::new(), Vec::new());
+                whole.push(bytes, &mut |t| a.extend_from_slice(t)).unwrap();
+                for byte in bytes {
+                    cut.push(&[*byte], &mut |t| b.extend_from_slice(t)).unwrap();
+                }
+                assert_eq!((a.as_slice(), b.as_slice()), (event.as_bytes(), event.as_bytes()), "{} {n}", codings[n].as_str());
+            }
+        }
+        // A stream of 20 kB takes no megabytes, whatever window it announces.
+        for ((decoder, _), coding) in decoders.iter().zip(codings) {
+            let held = decoder.buffered();
+            assert!((16 << 10..400 << 10).contains(&held), "{} {held}", coding.as_str());
         }
     }
 
     #[test]
-    fn garbage_and_bombs() {
+    fn another_body_may_follow() {
+        let mut gz = GzEncoder::new(Vec::new(), Compression::fast());
+        gz.write_all(b"text").unwrap();
+        let mut z = ZlibEncoder::new(Vec::new(), Compression::fast());
+        z.write_all(b"text").unwrap();
+        let mut br = brotli(5, 22);
+        br.write_all(b"text").unwrap();
+        let bodies = [
+            (Coding::Gzip, gz.finish().unwrap()),
+            (Coding::Deflate, z.finish().unwrap()),
+            (Coding::Brotli, br.into_inner()),
+            (Coding::Zstd, zstandard(3, b"text")),
+        ];
+        for (coding, body) in bodies {
+            let mut decoder = Decoder::new(coding).unwrap();
+            for broken in [&body[..0], &body[..body.len() / 2], b"\xff\xff\xff\xff\xff"] {
+                let _ = decoder.push(broken, &mut |_| {});
+                decoder.restart();
+                let mut text = Vec::new();
+                assert_eq!(decoder.push(&body, &mut |b| text.extend_from_slice(b)), Ok(()));
+                assert_eq!(text, b"text", "{}", coding.as_str());
+                decoder.restart();
+            }
+        }
+    }
+
+    #[test]
+    fn garbage_and_windows_without_measure() {
         assert_eq!(inflate(Coding::Gzip, b"not gzip", 3).1, Err(Anomaly::BadCoding));
         assert_eq!(inflate(Coding::Deflate, &[0xff; 40], 3).1, Err(Anomaly::BadCoding));
-        let mut gz = GzEncoder::new(Vec::new(), Compression::best());
+        assert_eq!(inflate(Coding::Brotli, &[0xff; 40], 3).1, Err(Anomaly::BadCoding));
+        assert_eq!(inflate(Coding::Zstd, b"not zstd", 3).1, Err(Anomaly::BadCoding));
+        assert_eq!(inflate(Coding::Zstd, &[&zstandard(3, b"a")[..], b"rest"].concat(), 3).1, Err(Anomaly::BadCoding));
+        // The large window extension of brotli: 0x11, then the window's size.
+        assert_eq!(inflate(Coding::Brotli, &[0x11, 0x1e, 0, 0], 1).1, Err(Anomaly::BadCoding));
+        for (log, ok) in [(23, true), (24, false)] {
+            let mut z = Zstandard::new(3, Some(log));
+            z.write(b"text", zstd_safe::zstd_sys::ZSTD_EndDirective::ZSTD_e_flush);
+            assert_eq!(inflate(Coding::Zstd, &z.1, 1).1.is_ok(), ok, "window 2^{log}");
+        }
+    }
+
+    #[test]
+    fn bombs() {
         let zeros = vec![0u8; 1 << 20];
+        let mut gz = GzEncoder::new(Vec::new(), Compression::best());
+        let mut br = brotli(5, 22);
         for _ in 0..64 {
             gz.write_all(&zeros).unwrap();
+            br.write_all(&zeros).unwrap();
         }
-        let bomb = gz.finish().unwrap();
-        let mut decoder = Decoder::new(Coding::Gzip).unwrap();
-        let mut made = 0;
-        assert_eq!(decoder.push(&bomb, &mut |b| made += b.len()), Err(Anomaly::DecompressionBomb));
-        assert!(made as u64 <= FREE_OUTPUT + 8192);
-        assert_eq!(decoder.push(&bomb, &mut |_| made += 1), Ok(()));
+        let bombs =
+            [(Coding::Gzip, gz.finish().unwrap()), (Coding::Brotli, br.into_inner()), (Coding::Zstd, zstandard(3, &vec![0; 64 << 20]))];
+        for (coding, bomb) in bombs {
+            let mut decoder = Decoder::new(coding).unwrap();
+            let mut made = 0;
+            assert_eq!(decoder.push(&bomb, &mut |b| made += b.len()), Err(Anomaly::DecompressionBomb), "{}", coding.as_str());
+            assert!(made as u64 <= FREE_OUTPUT + BUFFER as u64);
+            assert_eq!(decoder.push(&bomb, &mut |_| made += 1), Ok(()));
+            assert!(decoder.buffered() <= BUFFER, "{}", coding.as_str());
+        }
     }
 }

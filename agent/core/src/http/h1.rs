@@ -84,9 +84,10 @@ enum State {
 
 /// The parser of one direction.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Parser {
-    role: Role,
     state: State,
+    role: Role,
     head: Vec<u8>,
     skipped: u64,
 }
@@ -195,6 +196,31 @@ impl Parser {
 
     fn starts_message(&self, bytes: &[u8]) -> bool {
         matches!((self.role, speaks(bytes)), (Role::Requests, Speaks::Request) | (Role::Responses, Speaks::Response))
+    }
+
+    /// The data of the one chunk that `bytes` are, when one is due: [`Parser::next`] would yield just this and leave the parser as
+    /// it is. Most senders write one chunk at a time, so most packets are one.
+    #[inline]
+    pub fn whole_chunk<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
+        if self.state != (State::Size { digits: 0, size: 0, extension: false }) {
+            return None;
+        }
+        let (mut size, mut digits) = (0, 0);
+        loop {
+            let byte = *bytes.get(digits)?;
+            let digit = match byte {
+                b'0'..=b'9' => byte - b'0',
+                b'a'..=b'f' => byte - b'a' + 10,
+                b'A'..=b'F' => byte - b'A' + 10,
+                _ => break,
+            };
+            (size, digits) = (size << 4 | usize::from(digit), digits + 1);
+            if digits > 7 {
+                return None;
+            }
+        }
+        let data = bytes.get(digits..)?.strip_prefix(b"\r\n")?.strip_suffix(b"\r\n")?;
+        (size > 0 && data.len() == size).then_some(data)
     }
 
     /// The next part, taken off the front of `input`; `None` when more bytes are needed.
@@ -642,6 +668,32 @@ mod tests {
                 end
             "#]],
         );
+    }
+
+    proptest::proptest! {
+        /// Whatever is called one whole chunk is just that to the parser.
+        #[test]
+        fn a_whole_chunk_is_one_body_part(size in "[0-9a-fA-F]{0,9}", data in proptest::collection::vec(0u8..255, 0..40), right: bool, at in 0usize..60, byte: u8) {
+            let line = if right { format!("{:x}", data.len()) } else { size };
+            let mut bytes = [line.as_bytes(), b"\r\n", &data, b"\r\n"].concat();
+            if !right && let Some(b) = bytes.get_mut(at) {
+                *b = byte;
+            }
+            let mut parser = Parser::new(Role::Responses, true);
+            let mut head: &[u8] = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+            proptest::prop_assert_eq!(parser.whole_chunk(&bytes), None);
+            while parser.next(&mut head).is_some() {}
+            let due = parser.state;
+            match parser.whole_chunk(&bytes) {
+                Some(chunk) => {
+                    let mut input = &bytes[..];
+                    proptest::prop_assert_eq!(parser.next(&mut input), Some(Part::Body(chunk)));
+                    proptest::prop_assert_eq!(parser.next(&mut input), None);
+                    proptest::prop_assert!(input.is_empty() && parser.state == due);
+                }
+                None => proptest::prop_assert!(!right || data.is_empty()),
+            }
+        }
     }
 
     #[test]

@@ -25,16 +25,25 @@ pub enum Coding {
     Gzip,
     /// `deflate`: zlib, or raw as some senders do.
     Deflate,
+    /// `br`.
+    Brotli,
+    /// `zstd`.
+    Zstd,
     /// One that is not supported, by its name where it is a registered one.
     Unsupported(&'static str),
 }
 
 impl Coding {
+    /// Codings on top of each other: nobody does that to an answer.
+    const SEVERAL: Self = Self::Unsupported("several");
+
     /// The coding's registered name.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Gzip => "gzip",
             Self::Deflate => "deflate",
+            Self::Brotli => "br",
+            Self::Zstd => "zstd",
             Self::Unsupported(name) => name,
         }
     }
@@ -301,7 +310,10 @@ impl<'a> Fields<'a> {
         } else if is("transfer-encoding") {
             self.chunked |= value.to_ascii_lowercase().windows(7).any(|w| w == b"chunked");
         } else if is("content-encoding") {
-            self.coding = coding(value);
+            self.coding = match (self.coding, coding(value)) {
+                (Some(_), Some(_)) => Some(Coding::SEVERAL),
+                (before, this) => this.or(before),
+            };
         } else if is("content-type") {
             self.media = media(value);
         } else if is("host") {
@@ -360,15 +372,19 @@ fn lines(head: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 fn coding(value: &[u8]) -> Option<Coding> {
-    let value = value.to_ascii_lowercase();
-    match value.as_slice() {
-        b"" | b"identity" => None,
-        b"gzip" | b"x-gzip" => Some(Coding::Gzip),
-        b"deflate" => Some(Coding::Deflate),
-        b"br" => Some(Coding::Unsupported("br")),
-        b"zstd" => Some(Coding::Unsupported("zstd")),
-        _ => Some(Coding::Unsupported("other")),
+    let mut found = None;
+    for name in value.split(|b| *b == b',').map(|n| n.trim_ascii().to_ascii_lowercase()) {
+        let this = match name.as_slice() {
+            b"" | b"identity" => continue,
+            b"gzip" | b"x-gzip" => Coding::Gzip,
+            b"deflate" => Coding::Deflate,
+            b"br" => Coding::Brotli,
+            b"zstd" => Coding::Zstd,
+            _ => Coding::Unsupported("other"),
+        };
+        found = Some(if found.is_some() { Coding::SEVERAL } else { this });
     }
+    found
 }
 
 fn media(value: &[u8]) -> MediaType {
@@ -488,6 +504,13 @@ mod tests {
         assert_eq!(response(b"HTTP/1.1 abc"), None);
         assert_eq!(response(b"ICY 200 OK"), None);
         let h = response(b"HTTP/1.1 200 OK\r\nserver: llama.cpp\r\ncontent-encoding: br\r\nopenai-processing-ms: 1207").unwrap();
-        assert_eq!((h.provider, h.coding, h.processing_ms), (Some("llama_cpp"), Some(Coding::Unsupported("br")), Some(1207.0)));
+        let coding = |fields: &str| response(format!("HTTP/1.1 200 OK\r\n{fields}").as_bytes()).unwrap().coding;
+        assert_eq!(coding("content-encoding: Zstd"), Some(Coding::Zstd));
+        assert_eq!(coding("content-encoding: identity, gzip ,"), Some(Coding::Gzip));
+        assert_eq!(coding("content-encoding: gzip, br"), Some(Coding::SEVERAL));
+        assert_eq!(coding("content-encoding: gzip\r\ncontent-encoding: br"), Some(Coding::SEVERAL));
+        assert_eq!(coding("content-encoding: gzip\r\ncontent-encoding: identity"), Some(Coding::Gzip));
+        assert_eq!(coding("content-encoding: dcb"), Some(Coding::Unsupported("other")));
+        assert_eq!((h.provider, h.coding, h.processing_ms), (Some("llama_cpp"), Some(Coding::Brotli), Some(1207.0)));
     }
 }

@@ -20,22 +20,26 @@ struct Pending {
 
 /// The pairing of one connection.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Session {
-    requests: Direction,
-    up: Parser,
+    // what `whole_part` looks at stands first
+    /// While `answering`: the front's id.
+    answered: ExchangeId,
     down: Parser,
+    requests: Direction,
+    /// Whether the front's response head was seen.
+    answering: bool,
+    upgraded: bool,
+    client_finished: bool,
+    /// A hole hid where the front's response begins or ends.
+    adrift: bool,
+    up: Parser,
     pending: VecDeque<Pending>,
     next: ExchangeId,
     /// The request whose body is being read.
     sending: Option<ExchangeId>,
-    /// Whether the front's response head was seen.
-    answering: bool,
     request_begun: Timestamp,
     response_begun: Timestamp,
-    client_finished: bool,
-    upgraded: bool,
-    /// A hole hid where the front's response begins or ends.
-    adrift: bool,
 }
 
 impl Session {
@@ -50,6 +54,7 @@ impl Session {
             next: 0,
             sending: None,
             answering: false,
+            answered: 0,
             request_begun: Timestamp::default(),
             response_begun: Timestamp::default(),
             client_finished: false,
@@ -76,6 +81,21 @@ impl Session {
     /// Bytes skipped in both directions since a message was found.
     pub fn skipped(&self) -> u64 {
         self.up.skipped() + self.down.skipped()
+    }
+
+    /// Whose body's next part `bytes` are, and that part, if they are just that and nothing follows from them:
+    /// [`Session::data`] would yield one [`HttpEvent::ResponseBody`], and need not be called.
+    #[inline]
+    pub fn whole_part<'a>(&self, dir: Direction, bytes: &'a [u8]) -> Option<(ExchangeId, &'a [u8])> {
+        if dir == self.requests || !self.answering || self.upgraded {
+            return None;
+        }
+        Some((self.answered, self.down.whole_chunk(bytes)?))
+    }
+
+    /// Asks for the memory that [`Session::whole_part`] will need. The result says nothing.
+    pub fn touch(&self) -> u64 {
+        self.answered ^ u64::from(self.answering)
     }
 
     /// Takes the next bytes of one direction.
@@ -182,7 +202,7 @@ impl Session {
         if front.method == Method::Head {
             self.down.no_body();
         }
-        self.answering = true;
+        (self.answering, self.answered) = (true, front.id);
         self.adrift = false;
         out(HttpEvent::Response { id: front.id, begun: self.response_begun, head });
     }

@@ -28,8 +28,11 @@ impl Aggregator {
         Self { series: BTreeMap::new(), limit }
     }
 
-    /// Adds a finished inference.
+    /// Adds a finished inference; a response that was only sent again is none.
     pub fn add(&mut self, inference: &Inference) {
+        if !inference.operation.is_inference() {
+            return;
+        }
         let mut key = SeriesKey {
             vantage: inference.vantage,
             provider: inference.provider,

@@ -20,7 +20,7 @@ use crate::stream::{ConnId, End, StreamEvent, Timestamp, Verdict};
 
 use super::conn::{Conn, Env};
 use super::counters::Counters;
-use super::key::{Key, Route};
+use super::key::{Hint, Key, Route};
 use super::packet::{ACK, FIN, RST, SYN, Segment, Skip};
 use super::reorder::{Pending, ahead};
 use super::table::Table;
@@ -133,24 +133,23 @@ impl Assembler {
     /// Where a segment belongs.
     #[inline]
     pub fn route(&self, segment: &Segment<'_>) -> Route {
-        let (key, high) = Key::of(segment);
-        Route { key, hash: key.hash(self.limits.hash_seed), high, slot: None }
+        let (key, _) = Key::of(segment);
+        Route { key, hash: key.hash(self.limits.hash_seed) }
     }
 
-    /// Looks a connection up before its segment's turn, and says which one it is.
+    /// Looks a connection up before its segment's turn: where it is, and which one, if it is open.
     #[inline]
-    pub fn locate(&self, route: &mut Route) -> Option<ConnId> {
-        let slot = self.find(route)?;
-        route.slot = Some(slot);
+    pub fn locate(&self, route: &Route) -> (Hint, Option<ConnId>) {
+        let Some(slot) = self.find(&route.key, route.hash) else { return (Hint::NONE, None) };
         let conn = &self.conns[slot as usize];
-        // both lines of the connection are asked for
-        (conn.used & !conn.closed).then_some(conn.id)
+        // this asks for both lines of the connection
+        (Hint(slot), (conn.opened & !conn.closed).then_some(conn.id))
     }
 
     #[inline]
-    fn find(&self, route: &Route) -> Option<u32> {
+    fn find(&self, key: &Key, hash: u64) -> Option<u32> {
         let conns = &self.conns;
-        self.table.find(route.hash, |slot| conns[slot as usize].key == route.key)
+        self.table.find(hash, |slot| conns[slot as usize].key == *key)
     }
 
     /// One segment, seen at `at`.
@@ -159,23 +158,28 @@ impl Assembler {
     where
         F: FnMut(StreamEvent<'_>) -> Verdict,
     {
-        let route = self.route(segment);
-        self.push_routed(at, segment, &route, out);
+        self.push_near(at, segment, Hint::NONE, out);
     }
 
-    /// One segment, seen at `at`, of which is known where it belongs.
+    /// One segment, seen at `at`, whose connection was looked up before.
     #[inline]
-    pub fn push_routed<F>(&mut self, at: Timestamp, segment: &Segment<'_>, route: &Route, out: &mut F)
+    pub fn push_near<F>(&mut self, at: Timestamp, segment: &Segment<'_>, Hint(near): Hint, out: &mut F)
     where
         F: FnMut(StreamEvent<'_>) -> Verdict,
     {
         self.frames += 1;
         self.counters.packets += 1;
         self.counters.payload_bytes += segment.payload.len() as u64;
-        let source_is_high = route.high;
-        let located = route.slot.filter(|slot| self.conns.get(*slot as usize).is_some_and(|conn| conn.used && conn.key == route.key));
-        let Some(slot) = located.or_else(|| self.find(route)) else {
-            return self.first(at, segment, route, out);
+        let (key, source_is_high) = Key::of(segment);
+        let slot = match self.conns.get(near as usize) {
+            Some(conn) if conn.used && conn.key == key => near,
+            _ => {
+                let hash = key.hash(self.limits.hash_seed);
+                match self.find(&key, hash) {
+                    Some(slot) => slot,
+                    None => return self.first(at, segment, (Route { key, hash }, source_is_high), out),
+                }
+            }
         };
         let conn = &mut self.conns[slot as usize];
         if segment.flags & (SYN | FIN | RST) != 0 || conn.closed || conn.listed {
@@ -205,7 +209,7 @@ impl Assembler {
 
     /// A segment that belongs to no connection we know.
     #[cold]
-    fn first<F>(&mut self, at: Timestamp, segment: &Segment<'_>, &Route { key, hash, high, .. }: &Route, out: &mut F)
+    fn first<F>(&mut self, at: Timestamp, segment: &Segment<'_>, (Route { key, hash }, high): (Route, bool), out: &mut F)
     where
         F: FnMut(StreamEvent<'_>) -> Verdict,
     {

@@ -138,6 +138,12 @@ impl Conn {
                 from_start: self.from_start,
             },
         });
+        // Whoever ended before there was a byte ended all the same.
+        for dir in [Direction::Forward, Direction::Reverse] {
+            if self.halves[dir.index()].finished {
+                env.emit(StreamEvent::Close { conn: env.id, at, end: End::Finished(dir) });
+            }
+        }
     }
 
     /// Hands on the next bytes of a direction, and then a gap of `missing` cut-off ones.

@@ -47,16 +47,21 @@ impl Key {
 pub struct Route {
     pub(super) key: Key,
     pub(super) hash: u64,
-    /// The source is the high end.
-    pub(super) high: bool,
-    /// Where the connection was when [`Assembler::locate`](super::Assembler::locate) looked; it may have gone since.
-    pub(super) slot: Option<u32>,
 }
 
 impl Route {
     /// Which of `shares` owns the connection: the same for both directions, evenly spread.
     #[inline]
     pub const fn share(&self, shares: u32) -> u32 {
-        (((self.hash >> 32) * shares as u64) >> 32) as u32
+        ((self.hash >> 32) * shares as u64 >> 32) as u32
     }
+}
+
+/// Where a connection was when it was looked up. It may have gone since, or come.
+#[derive(Clone, Copy, Debug)]
+pub struct Hint(pub(super) u32);
+
+impl Hint {
+    /// Nothing is known.
+    pub const NONE: Self = Self(u32::MAX);
 }

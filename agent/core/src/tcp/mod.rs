@@ -20,5 +20,5 @@ mod table;
 
 pub use assembler::{Assembler, Limits};
 pub use counters::Counters;
-pub use key::Route;
+pub use key::{Hint, Route};
 pub use packet::{LinkType, Segment, Skip};

@@ -114,8 +114,12 @@ impl Instruments {
         }
     }
 
-    /// Records one finished inference. Undefined is not zero: what was not measured leaves no sample.
+    /// Records one finished inference. Undefined is not zero: what was not measured leaves no sample, and neither does an existing
+    /// response that is sent again.
     pub fn record(&mut self, i: &Inference) {
+        if !i.operation.is_inference() {
+            return;
+        }
         self.conventions(i);
         self.own(i);
     }

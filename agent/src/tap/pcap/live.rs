@@ -14,7 +14,7 @@ use tokengauge_core::tcp::{Limits, LinkType};
 
 use crate::tap::{Sink, StopFlag, Tap, TapError};
 
-use super::{Driver, PcapStats, TICK};
+use super::{Driver, Frame, PcapStats, TICK};
 
 /// How long the kernel may keep a block that is not full.
 const BLOCK: Duration = Duration::from_millis(40);
@@ -108,7 +108,7 @@ impl LiveTap {
                         let ts = packet.header.ts;
                         let (seconds, fraction) = (ts.tv_sec.try_into().unwrap_or(0u64), ts.tv_usec.try_into().unwrap_or(0u64));
                         let at = Timestamp::from_unix_nanos(seconds.saturating_mul(1_000_000_000).saturating_add(fraction * self.unit));
-                        driver.frame(at, link, packet.data, packet.header.len);
+                        driver.frame(&Frame { at, link, bytes: packet.data, original: packet.header.len });
                     }
                     Err(Error::TimeoutExpired) => {
                         idle = true;
