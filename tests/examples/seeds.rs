@@ -4,6 +4,8 @@
 use std::path::Path;
 use std::time::Duration;
 
+use base64::Engine as _;
+use tokengauge_core::framing::{Unit, eventstream};
 use tokengauge_core::tcp::build::{Conversation, Fault, Who as Speaker};
 use tokengauge_core::tcp::packet::LinkType;
 use tokengauge_tests::flow::{BASE, Ended, Flow, Step, Who, fixtures};
@@ -22,10 +24,30 @@ fn main() {
     let json = |f: &Flow| down(f).windows(4).position(|w| w == b"\r\n\r\n").map(|at| down(f)[at + 4..].to_vec());
     write("skeleton", flows.iter().filter_map(json).filter(|b| b.starts_with(b"{")).map(|b| [b"\xef", b.as_slice()].concat()));
     write("coding", flows.iter().filter(|f| f.name.contains("gzip") || f.name.contains("deflate")).filter_map(coded));
-    for (target, folder) in [("openai", "openai."), ("anthropic", "anthropic.")] {
+    let readers = [
+        ("openai", "openai.c"),
+        ("anthropic", "anthropic."),
+        ("responses", "openai.responses/"),
+        ("gemini", "gemini.generate_content/"),
+        ("interactions", "gemini.interactions/"),
+        ("cohere", "cohere.chat_v2/"),
+        ("tgi", "tgi."),
+        ("sglang", "sglang."),
+        ("llama_cpp", "llama_cpp."),
+        ("triton", "triton."),
+        ("unknown", "unknown/"),
+    ];
+    for (target, folder) in readers {
         let bodies = flows.iter().filter(|f| f.name.starts_with(folder)).filter_map(body);
         write(target, bodies.map(|b| events(&b)).filter(|b| !b.is_empty()));
     }
+    let of = |folder: &'static str| flows.iter().filter(move |f| f.name.starts_with(folder));
+    let lines = [("ollama", "ollama."), ("cohere_v1", "cohere.chat_v1/"), ("rerank", "cohere.rerank/"), ("rerank", "tei.rerank/")];
+    for (target, folder) in lines {
+        write(target, of(folder).map(|f| json_lines(&down(f))).filter(|b| !b.is_empty()));
+    }
+    write("bedrock", of("bedrock.converse/").map(messages).filter(|b| !b.is_empty()));
+    write("bedrock_invoke", of("bedrock.invoke/").map(messages).filter(|b| !b.is_empty()).map(|b| unwrapped(&b)));
     let talk = Conversation::new("10.0.0.9:4000".parse().unwrap(), "[2001:db8::1]:80".parse().unwrap(), BASE)
         .say(Duration::ZERO, Speaker::Client, *b"POST / HTTP/1.1\r\n\r\n")
         .say(Duration::from_millis(9), Speaker::Server, *b"HTTP/1.1 200 OK\r\n\r\n")
@@ -122,6 +144,33 @@ fn events(body: &[u8]) -> Vec<u8> {
         }
     }
     out.into_bytes()
+}
+
+/// The lines that are JSON.
+fn json_lines(body: &[u8]) -> Vec<u8> {
+    let json = |line: &&[u8]| matches!(line.first(), Some(b'{' | b'['));
+    body.split(|b| *b == b'\n').filter(json).flat_map(|line| [line, b"\n"].concat()).collect()
+}
+
+/// The messages of an AWS event-stream as lines: name, payload.
+fn messages(flow: &Flow) -> Vec<u8> {
+    let (mut framer, mut out) = (eventstream::Framer::default(), Vec::new());
+    // Behind the head and between the chunks nothing looks like a message.
+    framer.hole();
+    framer.push(&bytes(flow, Who::Server), &mut |unit| {
+        if let Unit::Event(f) = unit {
+            out.extend([if f.error { b"!" } else { &b""[..] }, f.name, b" ", f.data, b"\n"].concat());
+        }
+    });
+    out
+}
+
+/// What Bedrock wrapped in such messages, as lines.
+fn unwrapped(messages: &[u8]) -> Vec<u8> {
+    let text = String::from_utf8_lossy(messages).into_owned();
+    let inner = text.lines().filter_map(|l| l.split(r#""bytes":""#).nth(1)?.split('"').next());
+    let decoded = inner.filter_map(|b| base64::engine::general_purpose::STANDARD.decode(b).ok());
+    decoded.map(|d| [d.as_slice(), b"\n"].concat()).collect::<Vec<_>>().concat()
 }
 
 /// The first bytes of a compressed answer: its chunks' contents.

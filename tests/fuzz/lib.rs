@@ -1,5 +1,7 @@
 //! What the targets share: how an input is cut into pieces, and what must hold whatever it is.
 
+use tokengauge_core::dialect::{Dialect, LlmEvent};
+use tokengauge_core::framing::Frame;
 use tokengauge_core::http::head::Coding;
 use tokengauge_core::inference::Inference;
 use tokengauge_core::stream::{ConnId, ConnInfo, Direction, End, GapReason, Side, StreamEvent, TapKind, Timestamp};
@@ -52,6 +54,39 @@ pub fn coding(byte: u8) -> Coding {
         2 => Coding::Brotli,
         _ => Coding::Zstd,
     }
+}
+
+/// Gives a reader events of a stream, one a line (`name {data}`), and checks that what it remembers of one changes nothing at another; then
+/// everything as a whole answer.
+pub fn reader(dialect: &dyn Dialect, data: &[u8]) {
+    let lasting = |events: Vec<LlmEvent>| -> Vec<LlmEvent> {
+        events.into_iter().filter(|e| !matches!(e, LlmEvent::Started { .. } | LlmEvent::Usage(_))).collect()
+    };
+    let mut reader = dialect.reader();
+    for line in data.split(|b| *b == b'\n') {
+        let (name, data) = line.split_at(line.iter().position(|b| *b == b'{').unwrap_or(0));
+        let frame = Frame { name: name.trim_ascii(), data, error: name.starts_with(b"!") };
+        let (mut with, mut without) = (Vec::new(), Vec::new());
+        assert_eq!(reader.frame(frame, &mut with), dialect.reader().frame(frame, &mut without));
+        assert_eq!(lasting(with), lasting(without));
+    }
+    dialect.reader().answer(data, &mut Vec::new());
+}
+
+/// Events of a stream, one a line, to a reader that compares an event with those before it: the same lines give the same again, and
+/// nothing is counted that does not stand in the line.
+pub fn comparing(dialect: &dyn Dialect, data: &[u8]) {
+    let (mut one, mut two) = (dialect.reader(), dialect.reader());
+    for line in data.split(|b| *b == b'\n') {
+        let (name, data) = line.split_at(line.iter().position(|b| *b == b'{').unwrap_or(0));
+        let frame = Frame { name: name.trim_ascii(), data, error: false };
+        let (mut first, mut again) = (Vec::new(), Vec::new());
+        assert_eq!(one.frame(frame, &mut first), two.frame(frame, &mut again));
+        assert_eq!(first, again);
+        let deltas = first.iter().filter(|e| matches!(e, LlmEvent::Delta { .. })).count();
+        assert!(deltas <= data.len() && (deltas == 0 || data.contains(&b'"')));
+    }
+    dialect.reader().answer(data, &mut Vec::new());
 }
 
 /// A script of stream events. A byte `0xff` begins a command: the next byte says which; everything else is bytes of the direction

@@ -22,6 +22,9 @@
 //! 9 < @data {json}                            one HTTP chunk with one event
 //! 9 < @event NAME {json}                      one HTTP chunk with one named event
 //! 9 < @chunk BYTES                            one HTTP chunk
+//! 9 < @message NAME {json}                    one HTTP chunk with one message of an AWS event-stream
+//! 9 < @exception CLASS {json}                 the same, as an exception
+//! 9 < @wrapped {json}                         the same, as Bedrock wraps what a model says: base64 in an event `chunk`
 //! 9 < @last                                   the last chunk
 //! 9 < @json STATUS [name:value …] {json}      a whole JSON response
 //! ```
@@ -31,6 +34,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
+use base64::Engine as _;
 use flate2::Compression;
 use flate2::write::{GzEncoder, ZlibEncoder};
 use tokengauge_core::inference::{Inference, Reason};
@@ -223,6 +227,31 @@ fn whole(first: &str, words: &str, body: &str) -> Vec<u8> {
     format!("{first}\r\ncontent-type: application/json\r\n{}content-length: {}\r\n\r\n{body}", fields(words), body.len()).into_bytes()
 }
 
+/// A message of an AWS event-stream.
+fn message(name: &str, exception: bool, payload: &[u8]) -> Vec<u8> {
+    let crc = |bytes: &[u8]| {
+        let mut crc = flate2::Crc::new();
+        crc.update(bytes);
+        crc.sum().to_be_bytes()
+    };
+    let (kind, named) = if exception { ("exception", ":exception-type") } else { ("event", ":event-type") };
+    let mut heads = Vec::new();
+    for (key, value) in [(named, name), (":content-type", "application/json"), (":message-type", kind)] {
+        heads.push(key.len() as u8);
+        heads.extend(key.as_bytes());
+        heads.push(7);
+        heads.extend((value.len() as u16).to_be_bytes());
+        heads.extend(value.as_bytes());
+    }
+    let mut out = ((16 + heads.len() + payload.len()) as u32).to_be_bytes().to_vec();
+    out.extend((heads.len() as u32).to_be_bytes());
+    out.extend(crc(&out));
+    out.extend(heads);
+    out.extend(payload);
+    out.extend(crc(&out));
+    out
+}
+
 /// The words before the JSON, and the JSON.
 fn before_json(text: &str) -> (&str, &str) {
     let at = text.find(['{', '[']);
@@ -230,12 +259,12 @@ fn before_json(text: &str) -> (&str, &str) {
 }
 
 /// The bytes of a helper.
-fn helper(name: &str, rest: &str, coder: &mut Coder) -> Result<Vec<u8>, String> {
+fn helper(word: &str, rest: &str, coder: &mut Coder) -> Result<Vec<u8>, String> {
     let first_word = |text: &'_ str| -> (String, String) {
         let (a, b) = text.split_once(' ').unwrap_or((text, ""));
         (a.to_owned(), b.trim().to_owned())
     };
-    Ok(match name {
+    Ok(match word {
         "@post" => {
             let (url, rest) = first_word(rest);
             let (words, body) = before_json(&rest);
@@ -269,6 +298,15 @@ fn helper(name: &str, rest: &str, coder: &mut Coder) -> Result<Vec<u8>, String> 
             chunk(&coder.code(format!("event: {event}\ndata: {data}\n\n").as_bytes()))
         }
         "@chunk" => chunk(&coder.code(&unescape(rest)?)),
+        "@message" | "@exception" => {
+            let (name, payload) = first_word(rest);
+            chunk(&coder.code(&message(&name, word == "@exception", payload.as_bytes())))
+        }
+        "@wrapped" => {
+            let bytes = base64::engine::general_purpose::STANDARD.encode(rest);
+            let payload = format!(r#"{{"bytes":"{bytes}","p":"{}"}}"#, &"abcdefghijklm"[..rest.len() % 13]);
+            chunk(&coder.code(&message("chunk", false, payload.as_bytes())))
+        }
         "@last" => [chunk(&coder.end()), b"0\r\n\r\n".to_vec()].concat(),
         other => return Err(format!("unknown helper {other}")),
     })

@@ -5,10 +5,10 @@ use std::time::Duration;
 use serde_json::Value;
 use tokengauge_core::dialect::{DIALECTS, LlmEvent};
 use tokengauge_core::framing::Frame;
-use tokengauge_core::framing::{Unit, sse::Framer};
+use tokengauge_core::framing::{Unit, eventstream, sse::Framer};
 use tokengauge_core::inference::Inference;
 use tokengauge_tests::figures::invented;
-use tokengauge_tests::flow::{Step, fixtures};
+use tokengauge_tests::flow::{Step, Who, fixtures};
 use tokengauge_tests::recordings::{Recording, all};
 
 /// What does not fit the index, by field.
@@ -168,6 +168,59 @@ fn frames(body: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
     out
 }
 
+/// The events of an AWS event-stream.
+fn messages(body: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let (mut framer, mut out) = (eventstream::Framer::default(), Vec::new());
+    framer.push(body, &mut |unit| {
+        if let Unit::Event(f) = unit
+            && !f.error
+        {
+            out.push((f.name.to_vec(), f.data.to_vec()));
+        }
+    });
+    out
+}
+
+#[test]
+fn the_shortcut_never_changes_a_result_of_event_streams() {
+    let recorded = all().unwrap_or_default().into_iter().filter(|r| r.entry["framing"] == "aws-eventstream");
+    let mut streams: Vec<_> = recorded.map(|r| (r.file.clone(), messages(&r.body))).collect();
+    for (_, flow) in fixtures() {
+        let body = flow.steps.iter().filter_map(|step| match step {
+            // The message within its chunk.
+            Step::Data(_, Who::Server, bytes) if bytes.windows(13).any(|w| w == b":message-type") => {
+                let from = bytes.windows(2).position(|w| w == b"\r\n").unwrap_or_default() + 2;
+                Some(bytes.get(from..bytes.len().saturating_sub(2)).unwrap_or_default())
+            }
+            _ => None,
+        });
+        streams.push((flow.name.clone(), messages(&body.collect::<Vec<_>>().concat())));
+    }
+    streams.retain(|(_, messages)| !messages.is_empty());
+    assert!(streams.len() > 30);
+    for (name, messages) in &streams {
+        check_shortcut(name, messages);
+        // Each of them again and again, with what must not be taken for the same.
+        let mut odd = Vec::new();
+        for (event, data) in messages {
+            let text = String::from_utf8_lossy(data).into_owned();
+            for (from, to) in [
+                ("\"text\":\"", "\"text\":\"more "),
+                ("\"text\":\"", "\"text\":\"\",\"x\":\""),
+                ("\"input\":\"", "\"input\":\"1"),
+                ("\"p\":\"", "\"p\":\"more"),
+                ("\"p\":\"", "\"stopReason\":\"x\",\"p\":\""),
+                ("\"delta\":{", "\"delta\":{\"toolUse\":{\"input\":\"x\"},"),
+            ] {
+                odd.push((event.clone(), data.clone()));
+                odd.push((event.clone(), text.replace(from, to).into_bytes()));
+            }
+            odd.push((b"contentBlockStop".to_vec(), data.clone()));
+        }
+        check_shortcut(name, &odd);
+    }
+}
+
 #[test]
 fn the_shortcut_never_changes_a_result() {
     for r in all().unwrap_or_default() {
@@ -205,6 +258,13 @@ fn the_shortcut_never_changes_a_result() {
             ("\"partial_json\":\"", "\"partial_json\":\"{\\\"a\\\":1"),
             ("\"arguments\":\"", "\"arguments\":\"1"),
             ("\"finish_reason\":null", "\"finish_reason\":\"stop\""),
+            ("\"delta\":\"", "\"delta\":\"more"),
+            ("\"delta\":\"", "\"delta\":\"\",\"x\":\""),
+            ("\"sequence_number\":", "\"sequence_number\":1"),
+            ("\"sequence_number\":", "\"sequence_number\":0"),
+            ("\"obfuscation\":\"", "\"obfuscation\":\"\\u00e4"),
+            (".delta\"", ".done\""),
+            ("\"type\":\"text\"", "\"type\":\"thought_summary\""),
         ] {
             if text.contains(from) {
                 odd.push((name.clone(), text.replace(from, to).into_bytes()));

@@ -17,9 +17,13 @@ pub enum Anomaly {
     BadHead,
     /// A chunk size, or what follows a chunk, is malformed.
     BadChunk,
+    /// What stands where a frame of HTTP/2 should is none, or its flags contradict its length.
+    BadFrame,
+    /// Header fields of HTTP/2 refer to others that were not seen. Counted once per connection and direction.
+    UnknownFields,
     /// A response for which no request was seen.
     OrphanResponse,
-    /// More requests are waiting for their responses than the bound (256).
+    /// More requests are waiting for their responses than the bound (256 on HTTP/1.1, 131,072 streams of HTTP/2).
     PipelineTooDeep,
     /// The body has a content coding that is not supported.
     UnknownCoding,
@@ -33,7 +37,7 @@ pub enum Anomaly {
     StrayLine,
     /// A checksum of an AWS event-stream message is wrong; the framer looks for the next message.
     BadChecksum,
-    /// The head of a message (AWS event-stream, gRPC) is impossible.
+    /// The head of a message (AWS event-stream, gRPC, a WebSocket frame) is impossible.
     BadMessage,
     /// Behind a hole nothing tells where the next event begins; the rest of the body is skipped.
     FramingLost,
@@ -55,13 +59,15 @@ pub enum Anomaly {
 
 impl Anomaly {
     /// Every anomaly, in the order of its number.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 25] = [
         Self::NotHttp,
         Self::NotLlm,
         Self::MissedStart,
         Self::HeadTooLong,
         Self::BadHead,
         Self::BadChunk,
+        Self::BadFrame,
+        Self::UnknownFields,
         Self::OrphanResponse,
         Self::PipelineTooDeep,
         Self::UnknownCoding,
@@ -90,6 +96,8 @@ impl Anomaly {
             Self::HeadTooLong => "head_too_long",
             Self::BadHead => "bad_head",
             Self::BadChunk => "bad_chunk",
+            Self::BadFrame => "bad_frame",
+            Self::UnknownFields => "unknown_fields",
             Self::OrphanResponse => "orphan_response",
             Self::PipelineTooDeep => "pipeline_too_deep",
             Self::UnknownCoding => "unknown_coding",

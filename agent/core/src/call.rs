@@ -3,20 +3,20 @@
 //! Here the stages meet: a body's bytes are decoded, framed, read by the dialect and stamped. What the dialect says is folded into
 //! facts and marks at once; the bytes are gone when the call returns.
 
-use crate::anomaly::{Anomalies, Anomaly};
+use crate::anomaly::Anomaly;
 use crate::dialect::body::{Asked, http_error_kind};
 use crate::dialect::shape::Shape;
 use crate::dialect::{self, Dialect, FrameKind, LlmEvent, Match, Reader};
+use crate::facts::Facts;
 use crate::framing::json::Skeleton;
 use crate::framing::{Frame, Framer, Framing, Unit};
 use crate::http::coding::Decoder;
 use crate::http::event::{EndedBy, Over, Side};
 use crate::http::head::{BodyLength, MediaType, RequestHead, ResponseHead};
-use crate::inference::{Failure, Inference, Outcome, Reason, Request, Response, ServerTiming, Stage, Trace, Usage, Vantage};
+use crate::inference::{Inference, Request, Response};
+use crate::measure::{Ended, Exchange, Measure, Place, Scratch};
 use crate::name::Name;
-use crate::semconv;
-use crate::stream::{ConnInfo, Direction, Timestamp};
-use crate::timeline::{Ending, Timeline};
+use crate::stream::Timestamp;
 
 /// Containers of a request that are looked into: the request itself and what stands right in it.
 const REQUEST_DEPTH: usize = 2;
@@ -24,8 +24,6 @@ const REQUEST_DEPTH: usize = 2;
 const ANSWER_DEPTH: usize = 7;
 /// Events of no known form after which no other dialect is tried any more.
 const MAX_TRIES: u32 = 16;
-/// Finish reasons kept of one answer.
-const MAX_FINISHED: usize = 128;
 
 /// One exchange. What every chunk of a stream needs stands first and together; the rest is boxed where it is large and often absent.
 #[derive(Debug)]
@@ -35,8 +33,7 @@ pub struct Call {
     reader: Option<Box<dyn Reader>>,
     decoder: Option<Box<Decoder>>,
     response_bytes: u64,
-    timeline: Timeline,
-    facts: Facts,
+    measure: Measure,
     dialect: Option<&'static dyn Dialect>,
     certainty: Match,
     /// Whether the request's body is one that the dialect knows.
@@ -64,42 +61,6 @@ enum Body {
     Json(Skeleton),
 }
 
-/// What the dialect said so far.
-#[derive(Debug, Default)]
-struct Facts {
-    id: Option<Name>,
-    model: Option<Name>,
-    finished: Vec<(u32, Name)>,
-    usage: Option<Usage>,
-    failed: Option<Option<Name>>,
-    server: Option<ServerTiming>,
-    /// Whether the answer is one of the dialect's.
-    recognised: bool,
-    /// Whether there was an answer of another form.
-    foreign: bool,
-    /// How many events were shown to other dialects.
-    tries: u32,
-    /// Whether something could not be read at all.
-    unread: bool,
-    /// Whether bytes are missing behind the last finish reason.
-    hole_since_finish: bool,
-    /// Whether `usage` is the last word: it came with the finish reasons or behind them.
-    usage_settled: bool,
-    /// Whether bytes are missing behind `usage`.
-    hole_since_usage: bool,
-}
-
-/// What a call needs from its surroundings while it reads.
-#[derive(Debug)]
-pub struct Scratch<'a> {
-    /// Reused for the events of one frame.
-    pub events: &'a mut Vec<LlmEvent>,
-    /// Where surprises are counted.
-    pub anomalies: &'a mut Anomalies,
-    /// Where events are counted.
-    pub frames: &'a mut u64,
-}
-
 impl Call {
     /// A call whose request's first byte came at `begun`.
     pub fn new(begun: Timestamp, head: RequestHead) -> Self {
@@ -113,32 +74,37 @@ impl Call {
             request_body: dialect.map(|_| Box::new(Skeleton::new(REQUEST_DEPTH))),
             request_decoder,
             request_bytes: 0,
-            timeline: Timeline::new(begun),
+            measure: Measure::new(begun),
             response: None,
             response_bytes: 0,
             decoder: None,
             body: Body::Skipped,
             pieces: None,
             reader: None,
-            facts: Facts::default(),
             head,
         }
     }
 
     /// Whether this is, as far as can be told, LLM traffic.
     pub fn is_llm(&self) -> bool {
-        self.dialect.is_some() && (self.certainty == Match::Certain || self.facts.recognised || self.confirmed && !self.facts.foreign)
+        let facts = &self.measure.facts;
+        self.dialect.is_some() && (self.certainty == Match::Certain || facts.recognised || self.confirmed && !facts.foreign)
     }
 
     /// Whether what was seen until the end makes it an inference. Where path and body only make it likely, the answer must be known:
     /// unless it is an error, or none came, and nobody but the two ends is to blame.
     fn is_known(&self, how: Over) -> bool {
         let status = self.response.as_ref().map(|r| r.status);
-        let unseen = self.timeline.holes() > 0 || matches!(how, Over::InputEnded | Over::Evicted | Over::Lost);
+        let unseen = self.measure.timeline.holes() > 0 || matches!(how, Over::InputEnded | Over::Evicted | Over::Lost);
         let unanswered = self.response_bytes == 0 && !unseen;
         self.certainty == Match::Certain
-            || self.facts.recognised
-            || self.confirmed && !self.facts.foreign && (unanswered || status.is_some_and(|s| s >= 400))
+            || self.measure.facts.recognised
+            || self.confirmed && !self.measure.facts.foreign && (unanswered || status.is_some_and(|s| s >= 400))
+    }
+
+    /// Whether this may turn out to be LLM traffic.
+    pub fn may_be_llm(&self) -> bool {
+        self.dialect.is_some()
     }
 
     /// Bytes that are buffered.
@@ -149,17 +115,22 @@ impl Call {
             Body::Skipped | Body::Undecided => 0,
         };
         let decoders = [&self.decoder, &self.request_decoder].into_iter().flatten().map(|d| d.buffered()).sum::<usize>();
-        body + self.request_body.as_ref().map_or(0, |body| body.buffered()) + decoders + self.timeline.buffered()
+        body + self.request_body.as_ref().map_or(0, |body| body.buffered()) + decoders + self.measure.timeline.buffered()
     }
 
     /// Gives up the single gaps between chunks to save memory.
     pub fn forget_gaps(&mut self) {
-        self.timeline.forget_gaps();
+        self.measure.timeline.forget_gaps();
+    }
+
+    /// The request's head, when the call is over without being one: the connection changes its protocol.
+    pub fn into_head(self) -> RequestHead {
+        self.head
     }
 
     /// Whether the API's terminator was seen, and when.
     pub fn terminated_at(&self) -> Option<Timestamp> {
-        self.timeline.terminator_at()
+        self.measure.timeline.terminator_at()
     }
 
     /// Bytes of the request's body.
@@ -179,7 +150,7 @@ impl Call {
 
     /// The request is complete.
     pub fn request_end(&mut self, at: Timestamp, cx: &mut Scratch<'_>) {
-        self.timeline.request_sent(at);
+        self.measure.timeline.request_sent(at);
         self.request_decoder = None;
         let Some(body) = self.request_body.take() else { return };
         let asked = body.finish().and_then(|b| dialect::body::object::<Asked>(b).ok_or(Anomaly::BadJson));
@@ -207,9 +178,10 @@ impl Call {
 
     /// The final response's head is complete; its first byte came at `begun`.
     pub fn response_head(&mut self, begun: Timestamp, head: ResponseHead, cx: &mut Scratch<'_>) {
-        self.timeline.response_head(begun);
+        self.measure.timeline.response_head(begun);
         if let Some(dialect) = self.dialect {
             self.reader = Some(dialect.reader());
+            self.measure.facts.guess = !self.confirmed && self.certainty < Match::Certain;
             let framing = match head.media {
                 _ if head.status >= 400 => None,
                 MediaType::EventStream => Some(Framing::Sse),
@@ -219,26 +191,25 @@ impl Call {
                 MediaType::Json | MediaType::Other | MediaType::Missing => None,
             };
             self.body = framing.map_or(Body::Undecided, |f| Body::Stream(Framer::new(f)));
-            // A JSON body that the dialect knows to be cut into pieces.
-            // Whose length is known beforehand is no stream.
-            let sized = matches!(head.body, BodyLength::Bytes(_));
-            let known = self.confirmed || self.certainty == Match::Certain;
-            self.pieces = dialect.framing(&self.head, &self.asked).filter(|_| head.status < 400 && known && !sized);
+            // A JSON body that the dialect knows to be cut into pieces. Whose length is known beforehand is no stream.
+            let sized = matches!(head.body, BodyLength::Bytes(_)) && self.certainty < Match::Certain;
+            let whole = head.status >= 400 || self.measure.facts.guess || sized;
+            self.pieces = dialect.framing(&self.head, &self.asked).filter(|_| !whole);
             cx.events.clear();
             if let Some(reader) = self.reader.as_deref_mut() {
                 reader.head(&head, cx.events);
             }
-            cx.events.drain(..).for_each(|e| self.facts.take(e));
+            cx.events.drain(..).for_each(|e| self.measure.facts.take(e));
             if let Some(coding) = head.coding {
                 self.decoder = Decoder::new(coding).map(Box::new);
                 if self.decoder.is_none() {
                     cx.anomalies.count(Anomaly::UnknownCoding);
-                    self.facts.unread = true;
+                    self.measure.facts.unread = true;
                     self.body = Body::Skipped;
                 }
             }
             if let Some(ms) = head.processing_ms {
-                self.facts.server.get_or_insert_default().total = Some(ms / 1000.0);
+                self.measure.facts.server.get_or_insert_default().total = Some(ms / 1000.0);
             }
         }
         self.response = Some(Box::new(head));
@@ -252,35 +223,33 @@ impl Call {
             return None;
         }
         let reader = self.reader.as_deref()?;
-        let before = self.timeline.buffered();
-        again(&self.body, reader, &mut self.timeline, &mut self.facts, at, bytes, frames).then(|| {
-            self.timeline.body(at);
+        let before = self.measure.timeline.buffered();
+        again(&self.body, reader, &mut self.measure, at, bytes, frames).then(|| {
+            self.measure.timeline.body(at);
             self.response_bytes += bytes.len() as u64;
-            self.timeline.buffered() - before
+            self.measure.timeline.buffered() - before
         })
     }
 
     /// Asks for the memory that [`Call::event`] will need. The result says nothing.
     pub fn touch(&self) -> u64 {
         let shape = self.reader.as_deref().and_then(Reader::shape).map_or(0, Shape::touch);
-        u64::from(shape) ^ self.response_bytes ^ self.timeline.touch() ^ u64::from(self.facts.recognised)
+        u64::from(shape) ^ self.response_bytes ^ self.measure.timeline.touch() ^ u64::from(self.measure.facts.recognised)
     }
 
     /// Bytes of the response's body.
     pub fn response_body(&mut self, at: Timestamp, bytes: &[u8], cx: &mut Scratch<'_>) {
-        self.timeline.body(at);
+        self.measure.timeline.body(at);
         self.response_bytes += bytes.len() as u64;
         let (Some(reader), Some(dialect)) = (&mut self.reader, &mut self.dialect) else { return };
-        let sure = self.confirmed || self.certainty == Match::Certain;
-        let who = Who { sure, reader, dialect, head: &self.head, asked: &self.asked };
-        let (facts, timeline, body) = (&mut self.facts, &mut self.timeline, &mut self.body);
-        let mut parts = Reading { who, facts, timeline, body, pieces: self.pieces, at };
+        let who = Who { reader, dialect, head: &self.head, asked: &self.asked };
+        let mut parts = Reading { who, measure: &mut self.measure, body: &mut self.body, pieces: self.pieces, at };
         match &mut self.decoder {
             None => parts.plain(bytes, cx),
             Some(decoder) => {
                 if let Err(what) = decoder.push(bytes, &mut |b| parts.plain(b, cx)) {
                     cx.anomalies.count(what);
-                    self.facts.unread = true;
+                    self.measure.facts.unread = true;
                 }
             }
         }
@@ -289,8 +258,8 @@ impl Call {
     /// The response's trailers.
     pub fn trailers(&mut self, grpc_status: Option<u32>) {
         if let Some(code) = grpc_status.filter(|code| *code != 0) {
-            let known = self.facts.failed.take().flatten();
-            self.facts.failed = Some(known.or_else(|| Name::new(grpc_code(code))));
+            let known = self.measure.facts.failed.take().flatten();
+            self.measure.facts.failed = Some(known.or_else(|| Name::new(grpc_code(code))));
         }
     }
 
@@ -298,25 +267,23 @@ impl Call {
     pub fn gap(&mut self, of: Side) {
         match of {
             Side::Request => {
-                self.timeline.hole_in_request();
+                self.measure.timeline.hole_in_request();
                 if let Some(body) = &mut self.request_body {
                     body.hole();
                 }
             }
             Side::Response => {
-                self.timeline.hole();
-                self.facts.hole_since_finish = true;
-                self.facts.hole_since_usage = true;
+                self.measure.hole();
                 if let Some(decoder) = &mut self.decoder {
                     decoder.break_off();
-                    self.facts.unread = true;
+                    self.measure.facts.unread = true;
                 }
                 match &mut self.body {
                     Body::Stream(framer) => framer.hole(),
                     Body::Json(skeleton) => skeleton.hole(),
                     // What lies in the hole would have decided.
                     Body::Undecided => {
-                        self.facts.unread = true;
+                        self.measure.facts.unread = true;
                         self.body = Body::Skipped;
                     }
                     Body::Skipped => {}
@@ -326,21 +293,19 @@ impl Call {
     }
 
     /// The exchange is over. `None` when it was no inference.
-    pub fn over(mut self, at: Timestamp, (how, by): (Over, EndedBy), conn: &Place<'_>, cx: &mut Scratch<'_>) -> Option<Inference> {
+    pub fn over(mut self, at: Timestamp, (how, by): (Over, EndedBy), place: &Place<'_>, cx: &mut Scratch<'_>) -> Option<Inference> {
         if let Body::Stream(_) = self.body
             && let (Some(reader), Some(dialect)) = (&mut self.reader, &mut self.dialect)
         {
-            let sure = self.confirmed || self.certainty == Match::Certain;
-            let who = Who { sure, reader, dialect, head: &self.head, asked: &self.asked };
-            let (facts, timeline, body) = (&mut self.facts, &mut self.timeline, &mut self.body);
-            Reading { who, facts, timeline, body, pieces: None, at }.finish(how, cx);
+            let who = Who { reader, dialect, head: &self.head, asked: &self.asked };
+            Reading { who, measure: &mut self.measure, body: &mut self.body, pieces: None, at }.finish(how, cx);
         }
         let status = self.response.as_ref().map(|r| r.status);
         let http_error = status.is_some_and(|s| s >= 400);
         let mut readable = true;
         if let Body::Json(skeleton) = &self.body {
             let whole = self.answer(skeleton, http_error, how, cx)?;
-            (self.facts, self.dialect, readable) = (whole.facts, Some(whole.dialect), whole.readable);
+            (self.measure.facts, self.dialect, readable) = (whole.facts, Some(whole.dialect), whole.readable);
         }
         let dialect = self.dialect?;
         if !self.is_known(how) {
@@ -353,81 +318,30 @@ impl Call {
             (_, Some(r)) => !http_error && (r.media == MediaType::EventStream || r.media != MediaType::Json && asked_stream),
             (_, None) => asked_stream,
         };
-        let (outcome, error, reason) = self.verdict(how, stream, readable, status);
-        let response_ended = how == Over::Complete;
-        let ending = Ending {
-            at,
-            response_ended,
-            outcome,
-            stream,
-            reason,
-            choices: self.facts.finished.len(),
-            echoed: self.asked.echo.0 == Some(true),
+        let echoed = self.asked.echo.0 == Some(true);
+        let asked_model = self.asked.model.0.take().or_else(|| dialect.model(&self.head)).or_else(|| self.head.query.model.clone());
+        let request = Request {
+            model: asked_model,
+            bytes: self.request_bytes,
+            id: self.head.id.clone(),
+            traceparent: self.head.traceparent,
+            max_tokens: self.asked.bound(),
+            temperature: self.asked.heat(),
+            top_p: self.asked.nucleus(),
+            choices: self.asked.choices(),
         };
-        // A count that grows with the stream is final only where nothing can have followed it.
-        let outgrown = self.facts.hole_since_usage || matches!(outcome, Outcome::Lost | Outcome::Truncated);
-        let partial = dialect.counts_by_choice() && (self.timeline.hole_in_response() || outgrown);
-        let settled = !stream || (self.facts.usage_settled && !dialect.usage_grows() || !outgrown) && !partial;
-        // What is only sent again was counted when it was made.
-        let operation = dialect.operation(&self.head);
-        let usage = self.facts.usage.filter(|u| *u != Usage::default() && settled && operation.is_inference());
-        let unseen = self.timeline.hole_in_response() || matches!(outcome, Outcome::Lost | Outcome::Truncated);
-        if unseen && self.facts.finished.len() < self.timeline.choices().max(usize::from(stream)) {
-            // Some of several choices: which reasons are missing cannot be told.
-            self.facts.finished.clear();
-        }
-        let ended_by = if self.timeline.terminated() { EndedBy::Terminator } else { by };
-        let gaps = self.timeline.holes();
-        let chunks = if stream { self.timeline.chunks() } else { crate::inference::Chunks::default() };
-        let timing = self.timeline.finish(&ending, usage.as_ref());
-        self.facts.finished.sort_by_key(|(choice, _)| *choice);
-        let (client, server) = conn.ends();
-        let provider = self.head.host.as_ref().and_then(|h| semconv::provider_of_host(h.as_str()));
-        let provider = provider.or(self.response.as_ref().and_then(|r| r.provider)).or(dialect.provider());
-        let trace = conn.trace(timing.start, self.head.traceparent);
-        let asked_model = self.asked.model.0.take().or_else(|| dialect.model(&self.head)).or(self.head.query.model);
-        Some(Inference {
-            tap: conn.info.tap,
-            vantage: conn.vantage(),
-            api: dialect.about().api,
-            provider: provider.unwrap_or(semconv::PROVIDER_OTHER),
-            operation,
-            stream,
-            protocol: conn.protocol,
-            client,
-            server,
-            host: self.head.host,
-            process: conn.info.process.clone(),
-            request: Request {
-                model: asked_model,
-                bytes: self.request_bytes,
-                id: self.head.id,
-                traceparent: self.head.traceparent,
-                max_tokens: self.asked.bound(),
-                temperature: self.asked.heat(),
-                top_p: self.asked.nucleus(),
-                choices: self.asked.choices(),
-            },
-            response: Response {
-                model: self.facts.model,
-                id: self.facts.id,
-                status,
-                finish_reasons: self.facts.finished.into_iter().map(|(_, reason)| reason).collect(),
-                bytes: self.response_bytes,
-                content_encoding: self.response.as_ref().and_then(|r| r.coding).map(|c| c.as_str()),
-                limits: self.response.as_ref().map(|r| r.limits).unwrap_or_default(),
-                request_id: self.response.and_then(|r| r.id),
-            },
-            outcome,
-            ended_by,
-            error,
-            usage,
-            chunks,
-            timing,
-            gaps,
-            server_timing: self.facts.server,
-            trace,
-        })
+        let head = self.response.as_ref();
+        let response = Response {
+            status,
+            bytes: self.response_bytes,
+            content_encoding: head.and_then(|r| r.coding).map(|c| c.as_str()),
+            request_id: head.and_then(|r| r.id.clone()),
+            limits: head.map(|r| r.limits).unwrap_or_default(),
+            ..Response::default()
+        };
+        let provider = head.and_then(|r| r.provider);
+        let what = Exchange { dialect, head: &self.head, provider, request, response, place };
+        Some(self.measure.finish(Ended { at, how, by, stream, readable, echoed, code: None }, what))
     }
 
     /// Reads an answer that is no stream, or an HTTP error's body. `None` when it is of no form that the dialect knows, and the
@@ -435,8 +349,8 @@ impl Call {
     fn answer(&self, skeleton: &Skeleton, http_error: bool, how: Over, cx: &mut Scratch<'_>) -> Option<Whole> {
         let mut dialect = self.dialect?;
         // What the head said stays.
-        let Facts { server, unread, recognised, usage, .. } = self.facts;
-        let mut facts = Facts { server, unread, recognised, ..Facts::default() };
+        let Facts { server, unread, recognised, usage, guess, .. } = self.measure.facts;
+        let mut facts = Facts { server, unread, recognised, guess, ..Facts::default() };
         let body = match skeleton.finish() {
             Ok(body) if how == Over::Complete => body,
             Ok(_) => return Some(Whole { facts, dialect, readable: false }),
@@ -473,56 +387,13 @@ impl Call {
             FrameKind::Unknown => Some(Anomaly::UnknownEvent),
             _ => None,
         };
-        let sure = self.confirmed || self.certainty == Match::Certain;
-        if sure {
-            surprise.into_iter().for_each(|what| cx.anomalies.count(what));
-        }
+        surprise.into_iter().filter(|_| facts.expected()).for_each(|what| cx.anomalies.count(what));
         let readable = surprise.is_none();
-        facts.recognised |= readable && (sure || kind != FrameKind::Perhaps);
+        facts.recognised |= readable && (!guess || kind != FrameKind::Perhaps);
         facts.foreign |= !readable;
         cx.events.drain(..).for_each(|e| facts.take(e));
         // A tentative dialect whose answer it does not know was the wrong guess.
         (readable || self.certainty == Match::Certain).then_some(Whole { facts, dialect, readable })
-    }
-
-    fn verdict(&self, how: Over, stream: bool, readable: bool, status: Option<u16>) -> (Outcome, Option<Failure>, Reason) {
-        let fail = |kind: Option<Name>, other: &str, stage| {
-            let kind = kind.or_else(|| Name::new(other));
-            kind.map(|kind| Failure { kind, stage })
-        };
-        let facts = &self.facts;
-        if let Some(status) = status.filter(|s| *s >= 400) {
-            return (Outcome::Failed, fail(facts.failed.clone().flatten(), &status.to_string(), Stage::Http), Reason::HttpError);
-        }
-        if let Some(kind) = &facts.failed {
-            return (Outcome::Failed, fail(kind.clone(), semconv::PROVIDER_OTHER, Stage::Stream), Reason::StreamError);
-        }
-        let last_word = !facts.finished.is_empty() || self.dialect.is_some_and(Dialect::ends_with_body);
-        let ended = self.timeline.terminated() || how == Over::Complete && last_word;
-        let hole = self.timeline.hole_in_response() || self.timeline.hole_since_frame();
-        match (stream, how) {
-            (false, Over::Complete) if status.is_some() && readable && !facts.unread => {
-                return (Outcome::Completed, None, Reason::NotStreaming);
-            }
-            (false, Over::Complete) if hole => return (Outcome::Lost, None, Reason::CaptureGap),
-            (false, Over::Complete) => return (Outcome::Lost, None, Reason::Unparsed),
-            // What lies in a hole may have been an error: only a finish reason behind it proves a good end.
-            (true, _) if ended && (!hole || !facts.finished.is_empty() && !facts.hole_since_finish) => {
-                return (Outcome::Completed, None, Reason::NoOutput);
-            }
-            _ => {}
-        }
-        match how {
-            Over::Evicted => (Outcome::Lost, None, Reason::Evicted),
-            Over::Lost => (Outcome::Lost, None, Reason::CaptureGap),
-            _ if hole => (Outcome::Lost, None, Reason::CaptureGap),
-            _ if facts.unread => (Outcome::Lost, None, Reason::Unparsed),
-            Over::ClientClosed => (Outcome::Cancelled, None, Reason::ClientCancelled),
-            Over::ServerReset => (Outcome::Failed, fail(None, "connection_reset", Stage::Transport), Reason::ServerClosed),
-            Over::Complete | Over::ServerClosed => (Outcome::Failed, fail(None, "closed_early", Stage::Transport), Reason::ServerClosed),
-            Over::Timeout => (Outcome::Failed, fail(None, "timeout", Stage::Transport), Reason::Timeout),
-            Over::InputEnded => (Outcome::Truncated, None, Reason::Truncated),
-        }
     }
 }
 
@@ -550,53 +421,6 @@ fn grpc_code(code: u32) -> &'static str {
     usize::try_from(code).ok().and_then(|n| NAMES.get(n).copied()).unwrap_or("UNKNOWN")
 }
 
-impl Facts {
-    fn take(&mut self, event: LlmEvent) {
-        match event {
-            LlmEvent::Started { id, model } => {
-                self.id = self.id.take().or(id);
-                self.model = self.model.take().or(model);
-            }
-            LlmEvent::Usage(usage) => {
-                let old = self.usage.unwrap_or_default();
-                self.usage = Some(Usage {
-                    input: usage.input.or(old.input),
-                    output: usage.output.or(old.output),
-                    cache_read: usage.cache_read.or(old.cache_read),
-                    cache_write: usage.cache_write.or(old.cache_write),
-                    reasoning: usage.reasoning.or(old.reasoning),
-                });
-            }
-            LlmEvent::Finished { choice, reason } => {
-                self.hole_since_finish = false;
-                let room = self.finished.len() < MAX_FINISHED;
-                match self.finished.iter_mut().find(|(c, _)| *c == choice) {
-                    Some((_, old)) => *old = reason,
-                    None if room => self.finished.push((choice, reason)),
-                    None => {}
-                }
-            }
-            LlmEvent::Failed { kind } => {
-                let known = self.failed.take().flatten();
-                self.failed = Some(known.or(kind));
-            }
-            LlmEvent::Server(timing) => {
-                let old = self.server.unwrap_or_default();
-                self.server = Some(ServerTiming {
-                    queue: timing.queue.or(old.queue),
-                    prefill: timing.prefill.or(old.prefill),
-                    ttft: timing.ttft.or(old.ttft),
-                    tpot: timing.tpot.or(old.tpot),
-                    decode: timing.decode.or(old.decode),
-                    total: timing.total.or(old.total),
-                    load: timing.load.or(old.load),
-                });
-            }
-            LlmEvent::Delta { .. } | LlmEvent::ToolStart | LlmEvent::Tokens(_) => {}
-        }
-    }
-}
-
 /// An answer that is no stream.
 struct Whole {
     facts: Facts,
@@ -608,8 +432,6 @@ struct Whole {
 
 /// Who reads an answer, and what makes another the better reader.
 struct Who<'c> {
-    /// Whether the request is the dialect's own: then what it cannot read is a surprise, not somebody else's.
-    sure: bool,
     reader: &'c mut Box<dyn Reader>,
     dialect: &'c mut &'static dyn Dialect,
     head: &'c RequestHead,
@@ -643,8 +465,7 @@ impl Who<'_> {
 /// A response's body while a piece of it is read.
 struct Reading<'c> {
     who: Who<'c>,
-    facts: &'c mut Facts,
-    timeline: &'c mut Timeline,
+    measure: &'c mut Measure,
     body: &'c mut Body,
     pieces: Option<Framing>,
     at: Timestamp,
@@ -664,22 +485,22 @@ impl Reading<'_> {
                 // `data`, `event`, `id`, `retry`, a comment.
                 Some(b'd' | b'e' | b'i' | b'r' | b':') => *self.body = Body::Stream(Framer::new(Framing::Sse)),
                 Some(_) => {
-                    if self.who.sure {
+                    if !self.measure.facts.guess {
                         cx.anomalies.count(Anomaly::UnknownBody);
                     }
-                    self.facts.unread = true;
-                    self.facts.foreign = true;
+                    self.measure.facts.unread = true;
+                    self.measure.facts.foreign = true;
                     *self.body = Body::Skipped;
                 }
                 None => {}
             }
         }
-        let Self { who, facts, timeline, body, at, .. } = self;
-        if again(body, who.reader.as_ref(), timeline, facts, *at, bytes, cx.frames) {
+        let Self { who, measure, body, at, .. } = self;
+        if again(body, who.reader.as_ref(), measure, *at, bytes, cx.frames) {
             return;
         }
         match body {
-            Body::Stream(framer) => framer.push(bytes, &mut |unit| unit_of(unit, *at, who, facts, timeline, cx)),
+            Body::Stream(framer) => framer.push(bytes, &mut |unit| unit_of(unit, *at, who, measure, cx)),
             Body::Json(skeleton) => skeleton.push(bytes),
             Body::Skipped | Body::Undecided => {}
         }
@@ -687,11 +508,11 @@ impl Reading<'_> {
 
     /// The body ended. What is left of an event that was cut off is none.
     fn finish(&mut self, how: Over, cx: &mut Scratch<'_>) {
-        let Self { who, facts, timeline, body, at, .. } = self;
+        let Self { who, measure, body, at, .. } = self;
         if let Body::Stream(framer) = body {
             framer.finish(&mut |unit| match unit {
                 Unit::Event(frame) if how != Over::Complete && !is_whole(frame.data) => {}
-                unit => unit_of(unit, *at, who, facts, timeline, cx),
+                unit => unit_of(unit, *at, who, measure, cx),
             });
         }
     }
@@ -705,110 +526,28 @@ fn is_whole(data: &[u8]) -> bool {
 /// Takes `bytes` if they are one whole event of a stream that is like the last one: what [`unit_of`] would make of it, without framer and
 /// parser.
 #[inline]
-fn again(
-    body: &Body,
-    reader: &dyn Reader,
-    timeline: &mut Timeline,
-    facts: &mut Facts,
-    at: Timestamp,
-    bytes: &[u8],
-    frames: &mut u64,
-) -> bool {
+fn again(body: &Body, reader: &dyn Reader, measure: &mut Measure, at: Timestamp, bytes: &[u8], frames: &mut u64) -> bool {
     let Body::Stream(Framer::Sse(framer)) = body else { return false };
     let Some(frame) = framer.whole(bytes) else { return false };
     let Some((choice, kind)) = reader.shape().and_then(|shape| shape.delta(frame)) else { return false };
-    if timeline.terminated() {
+    if measure.timeline.terminated() {
         return false;
     }
-    facts.recognised = true;
+    measure.facts.recognised = true;
     *frames += 1;
-    timeline.delta(at, choice, kind);
+    measure.timeline.delta(at, choice, kind);
     true
 }
 
 /// One unit of a stream: read, stamped, folded into the facts.
-fn unit_of(unit: Unit<'_>, at: Timestamp, who: &mut Who<'_>, facts: &mut Facts, timeline: &mut Timeline, cx: &mut Scratch<'_>) {
+fn unit_of(unit: Unit<'_>, at: Timestamp, who: &mut Who<'_>, measure: &mut Measure, cx: &mut Scratch<'_>) {
     let frame = match unit {
         Unit::Event(frame) => frame,
         Unit::KeepAlive => return,
-        Unit::End => return timeline.terminator(at),
+        Unit::End => return measure.timeline.terminator(at),
         Unit::Odd(what) => return cx.anomalies.count(what),
     };
     cx.events.clear();
-    let kind = who.frame(frame, facts, cx.events);
-    match kind {
-        FrameKind::KeepAlive => return,
-        FrameKind::Terminator => return timeline.terminator(at),
-        FrameKind::BadJson if who.sure || facts.recognised => cx.anomalies.count(Anomaly::BadJson),
-        FrameKind::Unknown if who.sure || facts.recognised => cx.anomalies.count(Anomaly::UnknownEvent),
-        FrameKind::BadJson | FrameKind::Unknown => {}
-        FrameKind::Event | FrameKind::Last => facts.recognised = true,
-        FrameKind::Perhaps => facts.recognised |= who.sure,
-    }
-    facts.foreign |= matches!(kind, FrameKind::BadJson | FrameKind::Unknown);
-    if timeline.terminated() {
-        cx.anomalies.count(Anomaly::AfterTerminator);
-    }
-    *cx.frames += 1;
-    timeline.frame(at, cx.events);
-    if kind == FrameKind::Last {
-        timeline.terminator(at);
-    }
-    let counted = cx.events.iter().any(|e| matches!(e, LlmEvent::Usage(_)));
-    cx.events.drain(..).for_each(|e| facts.take(e));
-    if counted {
-        facts.usage_settled = facts.finished.len() >= timeline.choices().max(1);
-        facts.hole_since_usage = false;
-    }
-}
-
-/// Where a call takes place.
-#[derive(Debug)]
-pub struct Place<'a> {
-    /// The connection.
-    pub info: &'a ConnInfo,
-    /// In which direction its requests travel.
-    pub requests: Direction,
-    /// The record's `protocol`.
-    pub protocol: &'static str,
-    /// What makes ids: the pipeline's seed, the connection, the exchange.
-    pub identity: [u64; 3],
-}
-
-impl Place<'_> {
-    fn ends(&self) -> (Option<std::net::SocketAddr>, Option<std::net::SocketAddr>) {
-        match (self.info.endpoints, self.requests) {
-            (Some(e), Direction::Forward) => (Some(e.local), Some(e.remote)),
-            (Some(e), Direction::Reverse) => (Some(e.remote), Some(e.local)),
-            (None, _) => (None, None),
-        }
-    }
-
-    fn vantage(&self) -> Vantage {
-        match (self.info.side, self.requests) {
-            (crate::stream::Side::Middle, _) => Vantage::Unknown,
-            (crate::stream::Side::Local, Direction::Forward) => Vantage::Client,
-            (crate::stream::Side::Local, Direction::Reverse) => Vantage::Server,
-        }
-    }
-
-    fn trace(&self, start: Timestamp, parent: Option<crate::inference::TraceParent>) -> Trace {
-        let mut state = start.unix_nanos();
-        let mut next = |salt: u64| {
-            for word in self.identity {
-                state = mix(state ^ word).wrapping_add(salt);
-            }
-            mix(state).max(1)
-        };
-        let own = u128::from(next(1)) << 64 | u128::from(next(2));
-        Trace { trace_id: parent.map_or(own, |p| p.trace_id), span_id: next(3), parent: parent.map(|p| p.span_id) }
-    }
-}
-
-/// SplitMix64's finaliser.
-fn mix(z: u64) -> u64 {
-    let z = z.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
+    let kind = who.frame(frame, &mut measure.facts, cx.events);
+    measure.event(at, kind, cx);
 }

@@ -4,54 +4,97 @@ use rustc_hash::FxHashMap;
 
 use crate::call::Call;
 use crate::http::event::ExchangeId;
+use crate::stream::Timestamp;
 
 /// The calls of a connection, by their exchange. Most connections have one at a time.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Calls {
-    first: Option<(ExchangeId, Box<Call>)>,
-    more: FxHashMap<ExchangeId, Box<Call>>,
+    first: Option<(ExchangeId, Counted)>,
+    more: FxHashMap<ExchangeId, Counted>,
+    buffered: usize,
+}
+
+/// A call, and what it had buffered when that was last counted.
+#[derive(Debug)]
+struct Counted {
+    call: Box<Call>,
+    buffered: usize,
 }
 
 impl Calls {
     /// A call begins.
     pub fn insert(&mut self, id: ExchangeId, call: Box<Call>) {
+        let counted = Counted { buffered: call.buffered(), call };
+        self.buffered += counted.buffered;
         match &self.first {
-            None => self.first = Some((id, call)),
-            Some(_) => drop(self.more.insert(id, call)),
+            None => self.first = Some((id, counted)),
+            Some(_) => drop(self.more.insert(id, counted)),
         }
     }
 
-    /// The call of an exchange.
-    pub fn get(&mut self, id: ExchangeId) -> Option<&mut Call> {
-        match &mut self.first {
-            Some((first, call)) if *first == id => Some(call),
-            _ => self.more.get_mut(&id).map(Box::as_mut),
-        }
+    /// Lets `step` work on the call of an exchange, if there is one.
+    pub fn with(&mut self, id: ExchangeId, step: impl FnOnce(&mut Call)) {
+        let counted = match &mut self.first {
+            Some((first, counted)) if *first == id => counted,
+            _ => match self.more.get_mut(&id) {
+                Some(counted) => counted,
+                None => return,
+            },
+        };
+        step(&mut counted.call);
+        let now = counted.call.buffered();
+        self.buffered = self.buffered + now - counted.buffered;
+        counted.buffered = now;
+    }
+
+    /// Lets the call of an exchange take a whole event, as [`Call::event`] does.
+    #[inline]
+    pub fn event(&mut self, id: ExchangeId, at: Timestamp, bytes: &[u8], frames: &mut u64) -> Option<usize> {
+        let counted = match &mut self.first {
+            Some((first, counted)) if *first == id => counted,
+            _ => self.more.get_mut(&id)?,
+        };
+        let more = counted.call.event(at, bytes, frames)?;
+        counted.buffered += more;
+        self.buffered += more;
+        Some(more)
     }
 
     /// The call that is under way, where it is the only one, as mostly on HTTP/1.1.
     pub fn only(&self) -> Option<&Call> {
-        self.first.as_ref().map(|(_, call)| call.as_ref())
+        self.first.as_ref().map(|(_, counted)| counted.call.as_ref())
     }
 
     /// A call is over.
     pub fn remove(&mut self, id: ExchangeId) -> Option<Box<Call>> {
-        match self.first.take_if(|(first, _)| *first == id) {
-            Some((_, call)) => Some(call),
-            None => self.more.remove(&id),
-        }
+        let counted = match self.first.take_if(|(first, _)| *first == id) {
+            Some((_, counted)) => counted,
+            None => self.more.remove(&id)?,
+        };
+        self.buffered -= counted.buffered;
+        Some(counted.call)
     }
 
     /// Every call.
     pub fn iter(&self) -> impl Iterator<Item = (ExchangeId, &Call)> {
-        let first = self.first.iter().map(|(id, call)| (*id, call.as_ref()));
-        first.chain(self.more.iter().map(|(id, call)| (*id, call.as_ref())))
+        let first = self.first.iter().map(|(id, counted)| (*id, counted.call.as_ref()));
+        first.chain(self.more.iter().map(|(id, counted)| (*id, counted.call.as_ref())))
+    }
+
+    /// Bytes that all of them have buffered.
+    pub fn buffered(&self) -> usize {
+        self.buffered
     }
 
     /// Gives up what only percentiles need.
     pub fn save(&mut self) {
-        self.first.iter_mut().map(|(_, call)| call).chain(self.more.values_mut()).for_each(|call| call.forget_gaps());
+        self.buffered = 0;
+        for counted in self.first.iter_mut().map(|(_, counted)| counted).chain(self.more.values_mut()) {
+            counted.call.forget_gaps();
+            counted.buffered = counted.call.buffered();
+            self.buffered += counted.buffered;
+        }
     }
 
     /// Whether there is none.

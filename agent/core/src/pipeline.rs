@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! StreamEvent ─ detect ─ http::Session ─ HttpEvent ─ Call (decode ─ frame ─ read ─ stamp) ─ Inference
+//!                             └ upgraded ─ Socket (frame ─ message ─ converse ─ stamp) ─ Inference
 //! ```
 //!
 //! A pipeline owns the connections of its tap: no lock, no thread, no clock. What it cannot use it forgets, and says so by
@@ -12,13 +13,17 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 
 use crate::anomaly::{Anomalies, Anomaly};
-use crate::call::{Call, Place, Scratch};
+use crate::call::Call;
 use crate::calls::Calls;
 use crate::dialect::LlmEvent;
 use crate::http::detect::{Speaks, speaks};
 use crate::http::event::{ExchangeId, HttpEvent, Over};
+use crate::http::head::Upgrade;
 use crate::http::session::Session;
+use crate::http::{h1, h2};
 use crate::inference::Inference;
+use crate::measure::{Place, Scratch};
+use crate::socket::{Desk, Socket};
 use crate::stream::{ConnId, ConnInfo, Direction, End, GapReason, StreamEvent, Timestamp, Verdict};
 
 /// Exchanges of other kinds after which a connection that never carried LLM traffic is muted.
@@ -37,7 +42,7 @@ pub struct PipelineStats {
     pub open_connections: u64,
     /// Payload bytes.
     pub bytes: u64,
-    /// HTTP exchanges, LLM traffic or not.
+    /// HTTP exchanges, LLM traffic or not, and turns of conversations.
     pub exchanges: u64,
     /// Exchanges that are no LLM traffic.
     pub non_llm: u64,
@@ -99,10 +104,25 @@ struct Conn {
 
 #[derive(Debug)]
 enum Stage {
-    /// Which protocol, and who is the client? The first bytes of each direction, with the instant of their first.
-    Detecting { first: [Option<(Timestamp, Vec<u8>)>; 2], passed: u64 },
-    /// HTTP/1.1.
+    /// Which protocol, and who is the client?
+    Detecting(Box<Detecting>),
+    /// HTTP of any version.
     Http(Box<Http>),
+    /// A WebSocket.
+    Socket(Box<Socket>),
+}
+
+/// A connection of which it is not known what it carries.
+#[derive(Debug)]
+struct Detecting {
+    /// The first bytes of each direction, with the instant of their first.
+    first: [Option<(Timestamp, Vec<u8>)>; 2],
+    /// Bytes of which nothing could be told.
+    passed: u64,
+    /// Whether nothing was missed so far.
+    from_start: bool,
+    /// HTTP/2 that was joined in its middle, if it is that.
+    joined: Option<Http>,
 }
 
 #[derive(Debug)]
@@ -111,6 +131,8 @@ struct Http {
     calls: Calls,
     session: Session,
     upgraded: bool,
+    /// What the connection has become.
+    socket: Option<Box<Socket>>,
 }
 
 impl Pipeline {
@@ -121,8 +143,12 @@ impl Pipeline {
 
     /// What was counted so far. Walks the connections to count what is in flight.
     pub fn stats(&self) -> PipelineStats {
-        let calls = self.conns.values().filter_map(|c| if let Stage::Http(http) = &c.stage { Some(&http.calls) } else { None });
-        let in_flight = calls.flat_map(Calls::iter).filter(|(_, c)| c.is_llm()).count() as u64;
+        let running = |c: &Conn| match &c.stage {
+            Stage::Detecting { .. } => 0,
+            Stage::Http(http) => http.calls.iter().filter(|(_, c)| c.is_llm()).count(),
+            Stage::Socket(socket) => socket.in_flight(),
+        };
+        let in_flight = self.conns.values().map(|c| running(c)).sum::<usize>() as u64;
         PipelineStats { in_flight, ..self.stats.clone() }
     }
 
@@ -132,7 +158,8 @@ impl Pipeline {
             StreamEvent::Open { conn, at, info } => {
                 self.stats.connections += 1;
                 self.stats.open_connections += 1;
-                let stage = Stage::Detecting { first: [None, None], passed: 0 };
+                let from_start = info.from_start;
+                let stage = Stage::Detecting(Box::new(Detecting { first: [None, None], passed: 0, from_start, joined: None }));
                 self.conns.insert(conn, Box::new(Conn { stage, last: at, buffered: 0, others: Some(0), finished: [false; 2], info }));
                 Verdict::Watch
             }
@@ -149,7 +176,8 @@ impl Pipeline {
                 }
                 self.work(conn, at, out, |stage, sink| match stage {
                     Stage::Http(http) => http.run(sink, at, |session, out| session.gap(dir, len, out)),
-                    Stage::Detecting { first, .. } => first[dir.index()] = None,
+                    Stage::Socket(socket) => sink.socket(socket, |socket, desk| socket.gap(dir, at, len, desk)),
+                    Stage::Detecting(detecting) => detecting.gap(sink, dir, at, len),
                 })
             }
             StreamEvent::Close { conn, at, end } => {
@@ -158,19 +186,11 @@ impl Pipeline {
                     c.finished[dir.index()] = true;
                     both = c.finished == [true; 2];
                 }
-                let verdict = self.work(conn, at, out, |stage, sink| {
-                    if let Stage::Http(http) = stage {
-                        http.run(sink, at, |session, out| {
-                            // Of a server that was done before it was asked, the session knows nothing yet.
-                            let server = session.requests().flip();
-                            let first = if both && end == End::Finished(server.flip()) { End::Finished(server) } else { end };
-                            session.close(first, out);
-                        });
-                    }
-                });
+                let verdict = self.work(conn, at, out, |stage, sink| stage.close(sink, at, end, both));
                 // A connection that only its client has half-closed goes on.
                 let over = match (end, self.conns.get(&conn).map(|c| &c.stage)) {
                     (End::Finished(dir), Some(Stage::Http(http))) => both || http.session.requests() != dir,
+                    (End::Finished(dir), Some(Stage::Socket(socket))) => both || socket.requests() != dir,
                     (End::Finished(_), _) => both,
                     _ => true,
                 };
@@ -190,8 +210,7 @@ impl Pipeline {
         if let Some(c) = self.conns.get_mut(&conn)
             && let Stage::Http(http) = &mut c.stage
             && let Some((id, part)) = http.session.whole_part(dir, bytes)
-            && let Some(call) = http.calls.get(id)
-            && let Some(more) = call.event(at, part, &mut self.stats.events)
+            && let Some(more) = http.calls.event(id, at, part, &mut self.stats.events)
         {
             c.last = at;
             if more == 0 {
@@ -214,12 +233,20 @@ impl Pipeline {
     }
 
     fn parse(&mut self, conn: ConnId, dir: Direction, at: Timestamp, bytes: &[u8], out: &mut Vec<Inference>) -> Verdict {
-        self.work(conn, at, out, |stage, sink| {
-            if let Stage::Detecting { .. } = stage {
-                stage.detect(sink, dir, at, bytes);
-            } else if let Stage::Http(http) = stage {
-                http.data(sink, dir, at, bytes);
+        self.work(conn, at, out, |stage, sink| match stage {
+            Stage::Detecting(detecting) => {
+                if let Some(http) = detecting.data(sink, dir, at, bytes) {
+                    *stage = Stage::Http(Box::new(http));
+                }
             }
+            Stage::Http(http) => {
+                let rest = http.data(sink, dir, at, bytes);
+                if let Some(mut socket) = http.socket.take() {
+                    sink.socket(&mut socket, |socket, desk| socket.data(dir, at, rest, desk));
+                    *stage = Stage::Socket(socket);
+                }
+            }
+            Stage::Socket(socket) => sink.socket(socket, |socket, desk| socket.data(dir, at, bytes, desk)),
         })
     }
 
@@ -266,8 +293,10 @@ impl Pipeline {
         self.last_save = at;
         self.buffered = 0;
         for conn in self.conns.values_mut() {
-            if let Stage::Http(http) = &mut conn.stage {
-                http.calls.save();
+            match &mut conn.stage {
+                Stage::Detecting { .. } => {}
+                Stage::Http(http) => http.calls.save(),
+                Stage::Socket(socket) => socket.forget_gaps(),
             }
             conn.buffered = conn.stage.buffered();
             self.buffered += conn.buffered;
@@ -276,19 +305,17 @@ impl Pipeline {
 
     fn evict(&mut self, id: ConnId, at: Timestamp, out: &mut Vec<Inference>) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
-        if let Stage::Http(http) = &mut conn.stage {
-            let mut sink = Sink {
-                info: &conn.info,
-                conn: id,
-                seed: self.options.seed,
-                stats: &mut self.stats,
-                events: &mut self.scratch,
-                out,
-                others: &mut conn.others,
-                mute: None,
-            };
-            http.run(&mut sink, at, |session, out| session.close(End::Evicted, out));
-        }
+        let mut sink = Sink {
+            info: &conn.info,
+            conn: id,
+            seed: self.options.seed,
+            stats: &mut self.stats,
+            events: &mut self.scratch,
+            out,
+            others: &mut conn.others,
+            mute: None,
+        };
+        conn.stage.close(&mut sink, at, End::Evicted, false);
         self.forget(id);
     }
 
@@ -318,11 +345,32 @@ impl Pipeline {
             .filter_map(|(conn, c)| if let Stage::Http(http) = &c.stage { Some((*conn, http)) } else { None })
             .flat_map(|(conn, http)| http.calls.iter().filter_map(left).map(move |id| (conn, id)))
             .collect();
+        let ended = |t: Timestamp| now.since(t) >= LINGER;
+        let over = |c: &Conn| matches!(&c.stage, Stage::Socket(socket) if socket.has_ended(ended));
+        let turns: Vec<ConnId> = self.conns.iter().filter(|(_, c)| over(c)).map(|(id, _)| *id).collect();
+        for conn in turns {
+            let at = self.conns.get(&conn).map_or(now, |c| c.last);
+            let _ = self.work(conn, at, out, |stage, sink| {
+                if let Stage::Socket(socket) = stage {
+                    sink.socket(socket, |socket, desk| socket.give_up(ended, desk));
+                }
+            });
+        }
         for (conn, id) in left {
             let at = self.conns.get(&conn).map_or(now, |c| c.last);
             let _ = self.work(conn, at, out, |stage, sink| {
                 if let Stage::Http(http) = stage {
                     http.run(sink, at, |session, out| session.give_up(id, out));
+                }
+            });
+        }
+        // Streams that are silent on a connection that is not.
+        let sharing = |c: &Conn| matches!(&c.stage, Stage::Http(http) if http.session.is_shared());
+        let shared: Vec<(ConnId, Timestamp)> = self.conns.iter().filter(|(_, c)| sharing(c)).map(|(id, c)| (*id, c.last)).collect();
+        for (conn, last) in shared {
+            let _ = self.work(conn, last, out, |stage, sink| {
+                if let Stage::Http(http) = stage {
+                    http.run(sink, now, |session, out| session.expire(now, idle, out));
                 }
             });
         }
@@ -332,53 +380,103 @@ impl Pipeline {
 impl Stage {
     fn buffered(&self) -> usize {
         match self {
-            Self::Detecting { first, .. } => first.iter().flatten().map(|(_, b)| b.capacity()).sum(),
-            Self::Http(http) => http.session.buffered() + http.calls.iter().map(|(_, c)| c.buffered()).sum::<usize>(),
+            Self::Detecting(detecting) => detecting.buffered(),
+            Self::Http(http) => http.buffered(),
+            Self::Socket(socket) => socket.buffered(),
         }
     }
 
-    fn detect(&mut self, sink: &mut Sink<'_>, dir: Direction, at: Timestamp, bytes: &[u8]) {
-        let Self::Detecting { first, passed } = self else { return };
-        let (begun, mut seen) = first[dir.index()].take().unwrap_or((at, Vec::new()));
+    /// The connection or one half of it ended.
+    /// `both`: with this, both directions are done.
+    fn close(&mut self, sink: &mut Sink<'_>, at: Timestamp, end: End, both: bool) {
+        match self {
+            Self::Detecting { .. } => {}
+            Self::Http(http) => http.run(sink, at, |session, out| {
+                // Of a server that was done before it was asked, the session knows nothing yet.
+                let server = session.requests().flip();
+                let first = if both && end == End::Finished(server.flip()) { End::Finished(server) } else { end };
+                session.close(first, out);
+            }),
+            Self::Socket(socket) => sink.socket(socket, |socket, desk| socket.close(end, at, desk)),
+        }
+    }
+}
+
+impl Detecting {
+    fn buffered(&self) -> usize {
+        self.first.iter().flatten().map(|(_, b)| b.capacity()).sum::<usize>() + self.joined.as_ref().map_or(0, Http::buffered)
+    }
+
+    fn gap(&mut self, sink: &mut Sink<'_>, dir: Direction, at: Timestamp, len: Option<u64>) {
+        self.first[dir.index()] = None;
+        self.from_start = false;
+        if let Some(http) = &mut self.joined {
+            http.run(sink, at, |session, out| session.gap(dir, len, out));
+        }
+    }
+
+    /// Takes the next bytes of a direction; the connection's exchanges, once it is known what it carries.
+    fn data(&mut self, sink: &mut Sink<'_>, dir: Direction, at: Timestamp, bytes: &[u8]) -> Option<Http> {
+        let (begun, mut seen) = self.first[dir.index()].take().unwrap_or((at, Vec::new()));
         let held = seen.len();
         // As many bytes as decide: the longest beginning that is known is the HTTP/2 preface.
         seen.extend_from_slice(&bytes[..bytes.len().min(32)]);
-        let requests = match speaks(&seen) {
-            Speaks::Request => dir,
-            Speaks::Response => dir.flip(),
-            Speaks::NotYet => {
-                first[dir.index()] = Some((begun, seen));
-                return;
-            }
-            Speaks::Http2 => {
-                sink.mute = Some(Anomaly::Upgraded);
-                return;
-            }
-            Speaks::Other if sink.info.from_start => {
+        let speaks = speaks(&seen);
+        let requests = match speaks {
+            Speaks::Request | Speaks::Http2 => dir,
+            Speaks::Response | Speaks::Http2Settings => dir.flip(),
+            Speaks::Other if self.from_start => {
                 sink.mute = Some(Anomaly::NotHttp);
-                return;
+                return None;
             }
-            Speaks::Other => {
-                *passed += bytes.len() as u64;
-                if *passed > FOOTING {
-                    sink.mute = Some(Anomaly::NotHttp);
+            Speaks::NotYet | Speaks::Other => {
+                if speaks == Speaks::NotYet {
+                    self.first[dir.index()] = Some((begun, seen));
+                } else {
+                    self.passed += bytes.len() as u64;
                 }
-                return;
+                return self.join(sink, dir, at, bytes);
             }
         };
-        let whole = sink.info.from_start && requests == dir;
-        if !whole {
+        let whole = self.from_start && (requests == dir || speaks == Speaks::Http2Settings);
+        if !whole && speaks != Speaks::Http2 {
             sink.stats.anomalies.count(Anomaly::MissedStart);
         }
-        // In this direction a message begins here, whatever was missed of the other one.
-        let at_start = if requests == dir { [true, sink.info.from_start] } else { [false, true] };
-        let mut http = Box::new(Http { session: Session::new(requests, at_start), calls: Calls::default(), upgraded: false });
+        let session = match speaks {
+            Speaks::Http2 | Speaks::Http2Settings => Session::H2(Box::new(h2::session::Session::new(requests))),
+            // In this direction a message begins here, whatever was missed of the other one.
+            _ => {
+                let at_start = if requests == dir { [true, self.from_start] } else { [false, true] };
+                Session::H1(h1::session::Session::new(requests, at_start))
+            }
+        };
+        let mut http = Http::new(session);
         seen.truncate(held);
-        if !seen.is_empty() {
-            http.data(sink, dir, begun, &seen);
+        let other = self.first[dir.flip().index()].take();
+        for (dir, at, bytes) in [Some((dir, begun, seen)), other.map(|(at, bytes)| (dir.flip(), at, bytes))].into_iter().flatten() {
+            if !bytes.is_empty() {
+                http.data(sink, dir, at, &bytes);
+            }
         }
         http.data(sink, dir, at, bytes);
-        *self = Self::Http(http);
+        Some(http)
+    }
+
+    /// Bytes of which nothing can be told may be frames of HTTP/2, if the beginning was missed.
+    fn join(&mut self, sink: &mut Sink<'_>, dir: Direction, at: Timestamp, bytes: &[u8]) -> Option<Http> {
+        if self.from_start {
+            return None;
+        }
+        let joined = self.joined.get_or_insert_with(|| Http::new(Session::H2(Box::new(h2::session::Session::joined()))));
+        joined.data(sink, dir, at, bytes);
+        if joined.session.has_footing() {
+            sink.stats.anomalies.count(Anomaly::MissedStart);
+            return self.joined.take();
+        }
+        if self.passed > FOOTING {
+            sink.mute = Some(Anomaly::NotHttp);
+        }
+        None
     }
 }
 
@@ -395,54 +493,44 @@ struct Sink<'a> {
 }
 
 impl Http {
-    fn data(&mut self, sink: &mut Sink<'_>, dir: Direction, at: Timestamp, bytes: &[u8]) {
-        self.run(sink, at, |session, out| {
-            session.data(dir, at, bytes, out);
-        });
+    fn new(session: Session) -> Self {
+        Self { session, calls: Calls::default(), upgraded: false, socket: None }
+    }
+
+    fn buffered(&self) -> usize {
+        self.session.buffered() + self.calls.buffered()
+    }
+
+    /// Takes the next bytes; returns those that are HTTP no more.
+    fn data<'b>(&mut self, sink: &mut Sink<'_>, dir: Direction, at: Timestamp, mut bytes: &'b [u8]) -> &'b [u8] {
+        loop {
+            let mut rest: &[u8] = &[];
+            self.run(sink, at, |session, out| rest = session.data(dir, at, bytes, out));
+            if rest.is_empty() || self.upgraded {
+                return rest;
+            }
+            bytes = rest;
+        }
     }
 
     /// Lets the session work and takes what it yields to the calls.
     fn run(&mut self, sink: &mut Sink<'_>, at: Timestamp, step: impl FnOnce(&mut Session, &mut dyn FnMut(HttpEvent<'_>))) {
-        let Self { session, calls, upgraded } = self;
+        let Self { session, calls, upgraded, socket } = self;
         let (requests, protocol) = (session.requests(), session.protocol());
         let mut take = |event: HttpEvent<'_>| {
             let PipelineStats { anomalies, events: frames, .. } = &mut *sink.stats;
             let mut cx = Scratch { events: &mut *sink.events, anomalies, frames };
             match event {
-                HttpEvent::ResponseBody { id, bytes } => {
-                    if let Some(call) = calls.get(id) {
-                        call.response_body(at, bytes, &mut cx);
-                    }
-                }
+                HttpEvent::ResponseBody { id, bytes } => calls.with(id, |call| call.response_body(at, bytes, &mut cx)),
                 HttpEvent::Request { id, begun, head } => {
                     calls.insert(id, Box::new(Call::new(begun, head)));
                     sink.stats.exchanges += 1;
                 }
-                HttpEvent::RequestBody { id, bytes } => {
-                    if let Some(call) = calls.get(id) {
-                        call.request_body(bytes, &mut cx);
-                    }
-                }
-                HttpEvent::RequestEnd { id } => {
-                    if let Some(call) = calls.get(id) {
-                        call.request_end(at, &mut cx);
-                    }
-                }
-                HttpEvent::Response { id, begun, head } => {
-                    if let Some(call) = calls.get(id) {
-                        call.response_head(begun, head, &mut cx);
-                    }
-                }
-                HttpEvent::Gap { id, of: side, .. } => {
-                    if let Some(call) = calls.get(id) {
-                        call.gap(side);
-                    }
-                }
-                HttpEvent::Trailers { id, grpc_status } => {
-                    if let Some(call) = calls.get(id) {
-                        call.trailers(grpc_status);
-                    }
-                }
+                HttpEvent::RequestBody { id, bytes } => calls.with(id, |call| call.request_body(bytes, &mut cx)),
+                HttpEvent::RequestEnd { id } => calls.with(id, |call| call.request_end(at, &mut cx)),
+                HttpEvent::Response { id, begun, head } => calls.with(id, |call| call.response_head(begun, head, &mut cx)),
+                HttpEvent::Gap { id, of: side, .. } => calls.with(id, |call| call.gap(side)),
+                HttpEvent::Trailers { id, grpc_status } => calls.with(id, |call| call.trailers(grpc_status)),
                 HttpEvent::Over { id, how, by } => {
                     let Some(call) = calls.remove(id) else { return };
                     let place = Place { info: sink.info, requests, protocol, identity: [sink.seed, sink.conn.0, id] };
@@ -455,15 +543,19 @@ impl Http {
                         sink.mute = Some(Anomaly::HeadTooLong);
                     }
                 }
-                HttpEvent::Upgraded { id, .. } => {
-                    calls.remove(id);
-                    *upgraded = true;
+                HttpEvent::Upgraded { id, head } => {
+                    let asked = calls.remove(id).map(|call| call.into_head()).filter(|asked| asked.upgrade == Some(Upgrade::WebSocket));
+                    *socket = asked.and_then(|asked| Socket::new(requests, asked, head)).map(Box::new);
+                    *upgraded = socket.is_none();
                 }
             }
         };
         step(session, &mut take);
         if *upgraded && sink.mute.is_none() {
             sink.mute = Some(Anomaly::Upgraded);
+        }
+        if sink.mute == Some(Anomaly::NotLlm) && calls.iter().any(|(_, call)| call.may_be_llm()) {
+            sink.mute = None;
         }
         if session.skipped() > FOOTING && calls.is_empty() {
             sink.mute = Some(Anomaly::MissedStart);
@@ -472,6 +564,26 @@ impl Http {
 }
 
 impl Sink<'_> {
+    /// Lets a conversation work, and counts the turns that are over with it.
+    fn socket(&mut self, socket: &mut Socket, step: impl FnOnce(&mut Socket, &mut Desk<'_>)) {
+        let before = self.out.len();
+        let PipelineStats { anomalies, events: frames, .. } = &mut *self.stats;
+        let scratch = Scratch { events: &mut *self.events, anomalies, frames };
+        step(socket, &mut Desk { info: self.info, identity: [self.seed, self.conn.0], scratch, out: &mut *self.out });
+        let turns = (self.out.len() - before) as u64;
+        self.stats.exchanges += turns;
+        self.stats.inferences += turns;
+        if turns > 0 {
+            *self.others = None;
+        }
+        if socket.is_unknown() {
+            self.mute = Some(Anomaly::Upgraded);
+        }
+        if socket.skipped() > FOOTING {
+            self.mute = Some(Anomaly::MissedStart);
+        }
+    }
+
     fn over(&mut self, done: Option<Inference>, how: Over) {
         match done {
             Some(inference) => {

@@ -55,6 +55,8 @@ pub struct Timeline {
     hole_before_body: bool,
     hole_before_head: bool,
     hole_in_request: bool,
+    /// When the inference was asked for is not on the wire.
+    start_unseen: bool,
 }
 
 /// Which marks are set that are set only once: they need not be looked at again.
@@ -125,6 +127,7 @@ impl Timeline {
             hole_before_head: false,
             hole_in_request: false,
             hole_since_frame: false,
+            start_unseen: false,
         }
     }
 
@@ -201,6 +204,17 @@ impl Timeline {
         self.seen.terminator = true;
     }
 
+    /// When the inference was asked for is not on the wire: what begins there is undefined.
+    pub fn start_unseen(&mut self) {
+        self.start_unseen = true;
+    }
+
+    /// What seemed to be the end was none.
+    pub fn go_on(&mut self) {
+        self.terminator = None;
+        self.seen.terminator = false;
+    }
+
     /// Bytes of the request are missing.
     pub fn hole_in_request(&mut self) {
         self.holes += 1;
@@ -230,9 +244,8 @@ impl Timeline {
         for event in events {
             match event {
                 LlmEvent::Delta { choice, kind } => {
-                    let thought = matches!(kind, Output::Reasoning | Output::Summary);
-                    reasoning |= thought;
-                    visible |= !thought;
+                    reasoning |= kind.is_reasoning();
+                    visible |= !kind.is_reasoning();
                     self.summarised |= *kind == Output::Summary;
                     // Text and a tool call of one choice in one event are one output of it.
                     let again = events
@@ -264,8 +277,8 @@ impl Timeline {
     pub fn delta(&mut self, at: Timestamp, choice: u32, kind: Output) {
         self.event(at);
         self.output_of(choice, at);
+        let reasoning = kind.is_reasoning();
         self.summarised |= kind == Output::Summary;
-        let reasoning = matches!(kind, Output::Reasoning | Output::Summary);
         self.output(at, reasoning, !reasoning);
     }
 
@@ -380,7 +393,8 @@ impl Timeline {
         let (ttft, ttfa, max_stall) = (told(ttft), told(ttfa), told(max_stall));
         let tpot = if apart(tpot.is_ok()) { tpot } else { Err(Reason::Unparsed) };
         let echo = !apart(true);
-        Timing {
+        let unknown = self.start_unseen;
+        let timing = Timing {
             start: self.start,
             end: self.terminator.unwrap_or(end.at),
             request_sent: mark(self.request_sent, self.hole_in_request),
@@ -401,7 +415,8 @@ impl Timeline {
             tpot_without_reasoning,
             max_stall,
             gaps: if end.stream && !echo { self.gaps } else { Gaps::default() },
-        }
+        };
+        if unknown { without_start(timing) } else { timing }
     }
 
     /// Why an answer that is no stream has no first token.
@@ -465,6 +480,24 @@ impl Timeline {
             FirstTokens::Counted(n) => usage.output?.checked_sub(n)?,
         };
         (behind > 0).then(|| last.since(first).as_secs_f64() / behind as f64)
+    }
+}
+
+/// The same without what begins with the request.
+fn without_start(t: Timing) -> Timing {
+    let known = |figure: Result<Duration, Reason>| figure.and(Err(Reason::MissedStart));
+    Timing {
+        request_sent: None,
+        response_head: None,
+        first_body_byte: None,
+        first_event: None,
+        first_reasoning: None,
+        first_output: None,
+        last_generated: None,
+        ttft: known(t.ttft),
+        ttfa: known(t.ttfa),
+        duration: known(t.duration),
+        ..t
     }
 }
 
@@ -533,7 +566,7 @@ mod tests {
         // Hidden reasoning: 7 of 10 tokens were never on the wire.
         assert_eq!(tpot(two, Some(usage(10, Some(7)))), Ok(0.005));
         assert_eq!(tpot(two, Some(usage(10, Some(11)))), Err(Reason::OneToken));
-        // Summarised: its tokens have no pace; the summary behind the first answer ends the visible span.
+        // Summarised: its tokens have no pace.
         let sum = LlmEvent::Delta { choice: 0, kind: Output::Summary };
         let summed: &[(u64, &[LlmEvent])] = &[(5, std::slice::from_ref(&sum)), (10, &[text(0)]), (20, &[text(0)])];
         assert_eq!(tpot(summed, Some(usage(10, Some(7)))), Ok(0.005));

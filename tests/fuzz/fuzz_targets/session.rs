@@ -2,7 +2,7 @@
 #![no_main]
 use libfuzzer_sys::fuzz_target;
 use tokengauge_core::http::event::HttpEvent;
-use tokengauge_core::http::session::Session;
+use tokengauge_core::http::h1::session::Session;
 use tokengauge_core::stream::{Direction, StreamEvent};
 
 fuzz_target!(|data: &[u8]| {

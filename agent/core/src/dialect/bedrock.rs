@@ -146,6 +146,9 @@ struct UsageField {
     output_tokens: Count,
     cache_read_input_tokens: Count,
     cache_write_input_tokens: Count,
+    // Nova's names.
+    cache_read_input_token_count: Count,
+    cache_write_input_token_count: Count,
 }
 
 #[derive(Deserialize, Default)]
@@ -156,7 +159,8 @@ struct Metrics {
 
 impl UsageField {
     fn counts(&self) -> Usage {
-        let (read, write) = (self.cache_read_input_tokens.0, self.cache_write_input_tokens.0);
+        let read = self.cache_read_input_tokens.0.or(self.cache_read_input_token_count.0);
+        let write = self.cache_write_input_tokens.0.or(self.cache_write_input_token_count.0);
         let cached = read.unwrap_or(0).saturating_add(write.unwrap_or(0));
         Usage {
             input: self.input_tokens.0.map(|n| n.saturating_add(cached)),
@@ -245,6 +249,10 @@ struct ConverseReader {
 }
 
 impl Reader for ConverseReader {
+    fn shape(&self) -> Option<&Shape> {
+        Some(&self.shape)
+    }
+
     fn frame(&mut self, frame: Frame<'_>, out: &mut Vec<LlmEvent>) -> FrameKind {
         if let Some(event) = self.shape.event(frame) {
             out.push(event);

@@ -405,3 +405,85 @@ fn nova(data: &[u8], out: &mut Vec<LlmEvent>) -> Option<FrameKind> {
     }
     known.then_some(FrameKind::Event)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expect_test::{Expect, expect};
+
+    /// Reads what a model says, wrapped.
+    fn check(inner: &[&str], want: Expect) {
+        let (mut reader, mut log) = (InvokeReader::default(), String::new());
+        for inner in inner {
+            let data = format!(r#"{{"bytes":"{}","p":"abc"}}"#, STANDARD.encode(inner));
+            let mut out = Vec::new();
+            let kind = reader.frame(Frame { name: b"chunk", data: data.as_bytes(), error: false }, &mut out);
+            log.push_str(&format!("{kind:?} {out:?}\n"));
+        }
+        want.assert_eq(&log);
+    }
+
+    #[test]
+    fn the_last_event_of_every_family() {
+        let metrics = r#""amazon-bedrock-invocationMetrics":{"inputTokenCount":7,"outputTokenCount":3,"invocationLatency":900,"firstByteLatency":300}"#;
+        check(
+            &[&format!(r#"{{"type":"message_stop",{metrics}}}"#)],
+            expect![[r#"
+                Last [Server(ServerTiming { queue: None, prefill: None, ttft: Some(0.3), tpot: None, decode: None, total: Some(0.9), load: None })]
+            "#]],
+        );
+        check(
+            &[
+                r#"{"messageStart":{"role":"assistant"}}"#,
+                r#"{"contentBlockDelta":{"delta":{"text":"a"}}}"#,
+                &format!(r#"{{"metadata":{{"usage":{{"inputTokens":7,"outputTokens":4,"cacheReadInputTokenCount":1}}}},{metrics}}}"#),
+                r#"{"other":{}}"#,
+            ],
+            expect![[r#"
+                Event []
+                Event [Delta { choice: 0, kind: Text }]
+                Event [Usage(Usage { input: Some(8), output: Some(4), cache_read: Some(1), cache_write: None, reasoning: None }), Server(ServerTiming { queue: None, prefill: None, ttft: Some(0.3), tpot: None, decode: None, total: Some(0.9), load: None })]
+                Unknown []
+            "#]],
+        );
+        check(
+            &[
+                r#"{"choices":[{"index":1,"text":"a","stop_reason":null}]}"#,
+                &format!(
+                    r#"{{"choices":[{{"index":1,"text":"","stop_reason":"stop"}}],"usage":{{"prompt_tokens":9,"completion_tokens":9}},{metrics}}}"#
+                ),
+            ],
+            expect![[r#"
+                Event [Delta { choice: 1, kind: Text }]
+                Event [Usage(Usage { input: Some(9), output: Some(9), cache_read: None, cache_write: None, reasoning: None }), Finished { choice: 1, reason: "stop" }, Usage(Usage { input: Some(7), output: Some(3), cache_read: None, cache_write: None, reasoning: None }), Server(ServerTiming { queue: None, prefill: None, ttft: Some(0.3), tpot: None, decode: None, total: Some(0.9), load: None })]
+            "#]],
+        );
+        check(
+            &[
+                r#"{"what":"ever"}"#,
+                r#"{"generation":"a"}"#,
+                r#"{"outputText":"b","completionReason":"LENGTH"}"#,
+                r#"{"error":{"type":"e"}}"#,
+                "[]",
+            ],
+            expect![[r#"
+                Unknown []
+                Event [Delta { choice: 0, kind: Text }]
+                Event [Delta { choice: 0, kind: Text }, Finished { choice: 0, reason: "LENGTH" }]
+                Event [Failed { kind: Some("e") }]
+                BadJson []
+            "#]],
+        );
+    }
+
+    #[test]
+    fn operations_by_model() {
+        let operation = |model: &str| {
+            let head = crate::http::head::request(format!("POST /model/{model}/invoke HTTP/1.1").as_bytes()).unwrap();
+            Invoke.operation(&head)
+        };
+        assert_eq!(operation("amazon.titan-embed-text-v2%3A0"), Operation::Embeddings);
+        assert_eq!(operation("cohere.rerank-v3"), Operation::Rerank);
+        assert_eq!(operation("meta.llama"), Operation::Chat);
+    }
+}

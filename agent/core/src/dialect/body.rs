@@ -8,6 +8,8 @@ use serde::de::{self, Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAcces
 
 use crate::name::Name;
 
+use super::asked::Sampling;
+
 /// What a request asks for, read from its reduced body. Prompts are seen as present or absent only.
 #[derive(Clone, PartialEq, Debug, Default, serde::Deserialize)]
 #[serde(default)]
@@ -20,8 +22,8 @@ pub struct Asked {
     pub echo: Flag,
     /// `messages` is a list.
     pub messages: IsList,
-    /// `prompt` is there.
-    pub prompt: IsThere,
+    /// `prompt` is there, and whether it is an object: a stored prompt (Responses).
+    pub prompt: Prompt,
     /// `input` is there.
     pub input: IsThere,
     /// `inputs` is there (TGI).
@@ -77,58 +79,6 @@ pub struct Asked {
     pub parameters: Object<Sampling>,
     /// Sampling in an object of its own (SGLang).
     pub sampling_params: Object<Sampling>,
-}
-
-/// Sampling as an object says it, under any of its names.
-#[derive(Clone, PartialEq, Debug, Default, serde::Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub struct Sampling {
-    /// Upper bound of output tokens.
-    #[serde(alias = "max_output_tokens", alias = "maxTokens", alias = "maxTokenCount", alias = "max_new_tokens", alias = "num_predict")]
-    pub max_output_tokens: Count,
-    /// Sampling temperature.
-    pub temperature: Number,
-    /// Nucleus sampling bound.
-    #[serde(alias = "top_p")]
-    pub top_p: Number,
-    /// Number of choices.
-    #[serde(alias = "candidate_count")]
-    pub candidate_count: Count,
-}
-
-impl Asked {
-    fn sampling(&self) -> Option<&Sampling> {
-        [&self.generation_config, &self.options, &self.parameters, &self.sampling_params].into_iter().find_map(|o| o.0.as_ref())
-    }
-
-    /// Upper bound of output tokens, under whichever name.
-    pub fn bound(&self) -> Option<u64> {
-        let names = [
-            self.max_completion_tokens,
-            self.max_tokens,
-            self.max_output_tokens,
-            self.max_tokens_to_sample,
-            self.max_gen_len,
-            self.n_predict,
-        ];
-        names.iter().find_map(|n| n.0).or_else(|| self.sampling()?.max_output_tokens.0)
-    }
-
-    /// Sampling temperature.
-    pub fn heat(&self) -> Option<f64> {
-        self.temperature.0.or_else(|| self.sampling()?.temperature.0)
-    }
-
-    /// Nucleus sampling bound.
-    pub fn nucleus(&self) -> Option<f64> {
-        self.top_p.0.or_else(|| self.sampling()?.top_p.0)
-    }
-
-    /// Number of choices, when it is not 1.
-    pub fn choices(&self) -> Option<u32> {
-        let n = self.n.0.or_else(|| self.sampling()?.candidate_count.0);
-        n.and_then(|n| u32::try_from(n).ok()).filter(|n| *n != 1)
-    }
 }
 
 /// An object; anything else is `None`.
@@ -224,6 +174,16 @@ pub struct Prose(pub bool);
 /// How many elements a list has; anything else is `None`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Length(pub Option<u64>);
+/// Whether a prompt is there, and whether it is an object.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Prompt(pub bool, pub bool);
+
+impl<'de> Deserialize<'de> for Prompt {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let any = Any::deserialize(d)?;
+        Ok(Self(!matches!(any, Any::Null), matches!(any, Any::Object)))
+    }
+}
 
 /// A class of low cardinality: a string without white space, or a number; anything else is `None`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -617,6 +577,8 @@ mod tests {
         );
         let a: Asked = serde_json::from_str(r#"{"model":7,"stream":"yes","messages":{},"n":-1,"prompt":null}"#).unwrap();
         assert_eq!(a, Asked::default());
+        let stored: Asked = serde_json::from_str(r#"{"prompt":{"id":"p"}}"#).unwrap();
+        assert_eq!(stored.prompt, Prompt(true, true));
     }
 
     #[test]

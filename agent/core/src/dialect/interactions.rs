@@ -201,6 +201,10 @@ fn ended(interaction: &Interaction<'_>, out: &mut Vec<LlmEvent>) {
 }
 
 impl Reader for InteractionReader {
+    fn shape(&self) -> Option<&Shape> {
+        Some(&self.shape)
+    }
+
     fn frame(&mut self, frame: Frame<'_>, out: &mut Vec<LlmEvent>) -> FrameKind {
         if let Some(event) = self.shape.event(frame) {
             out.push(event);

@@ -4,22 +4,27 @@
 //! reader (invariant 6): no event has a field for one.
 
 pub mod anthropic;
+pub mod asked;
 pub mod bedrock;
 pub mod bedrock_invoke;
 pub mod body;
 pub mod cohere;
+pub mod conversation;
 pub mod gemini;
+pub mod gemini_live;
 mod growth;
 pub mod interactions;
 pub mod llama_cpp;
 pub mod ollama;
 pub mod openai;
+pub mod realtime;
 pub mod rerank;
 pub mod responses;
 pub mod sglang;
 pub mod shape;
 pub mod tgi;
 pub mod triton;
+mod turns;
 pub mod unknown;
 
 use crate::framing::{Frame, Framing};
@@ -27,6 +32,7 @@ use crate::http::head::{RequestHead, ResponseHead};
 use crate::inference::{Operation, ServerTiming, Usage};
 use crate::name::Name;
 use body::Asked;
+use conversation::Conversation;
 use shape::Shape;
 
 /// Every dialect. Help, documentation and tests are derived from this list; the first that fits best is taken.
@@ -40,6 +46,8 @@ pub static DIALECTS: &[&dyn Dialect] = &[
     // Before the next: both ask by `input`, and this one only where the path says so.
     &interactions::Interactions,
     &responses::Responses,
+    &realtime::Realtime,
+    &gemini_live::Live,
     &bedrock::Converse,
     &bedrock_invoke::Invoke,
     &ollama::Chat,
@@ -114,6 +122,11 @@ pub trait Dialect: Sync + std::fmt::Debug {
         None
     }
 
+    /// Follows a conversation on a WebSocket, where the API has one.
+    fn conversation(&self) -> Option<Box<dyn Conversation>> {
+        None
+    }
+
     /// Whether a stream is asked for, as far as the request says.
     fn streams(&self, _head: &RequestHead, asked: &Asked) -> Option<bool> {
         asked.stream.0
@@ -138,6 +151,14 @@ pub trait Dialect: Sync + std::fmt::Debug {
     fn framing(&self, _head: &RequestHead, _asked: &Asked) -> Option<Framing> {
         None
     }
+}
+
+/// The conversations that a request to change to WebSocket may open: one where its path is sure, else all that nothing excludes.
+pub fn conversations(head: &RequestHead) -> Vec<(&'static dyn Dialect, Box<dyn Conversation>)> {
+    let may = |least: Match| DIALECTS.iter().copied().filter(move |d| d.probe(head) >= least);
+    let with = |d: &'static dyn Dialect| Some((d, d.conversation()?));
+    let sure: Vec<_> = may(Match::Certain).filter_map(with).collect();
+    if sure.is_empty() { may(Match::Maybe).filter_map(with).collect() } else { sure }
 }
 
 /// Reads one answer.
@@ -212,6 +233,8 @@ pub enum LlmEvent {
         /// The provider's error type or code.
         kind: Option<Name>,
     },
+    /// The client took its request back, and the server says so.
+    Cancelled,
     /// What the server says about its own time.
     Server(ServerTiming),
 }
@@ -227,6 +250,13 @@ pub enum Output {
     Summary,
     /// A tool call's name or arguments.
     Tool,
+}
+
+impl Output {
+    /// Whether it is reasoning, in full or summarised.
+    pub const fn is_reasoning(self) -> bool {
+        matches!(self, Self::Reasoning | Self::Summary)
+    }
 }
 
 /// Calls beside inferences, by the last segment of their path: they count or cut tokens, and generate nothing.

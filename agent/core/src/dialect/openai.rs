@@ -89,7 +89,7 @@ impl Dialect for Completions {
     }
 
     fn confirms(&self, asked: &Asked) -> bool {
-        asked.prompt.0 && asked.model.0.is_some() && !asked.messages.0
+        asked.prompt.0 && !asked.prompt.1 && asked.model.0.is_some() && !asked.messages.0
     }
 
     fn reader(&self) -> Box<dyn Reader> {

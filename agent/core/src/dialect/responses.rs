@@ -10,12 +10,14 @@
 use serde::Deserialize;
 
 use crate::framing::Frame;
-use crate::http::head::{MediaType, Method, RequestHead};
+use crate::http::head::{MediaType, Method, RequestHead, Upgrade};
 use crate::inference::{Operation, Usage};
 use crate::name::Name;
 
 use super::body::{Asked, Class, Count, ErrorField, Few, Object, Text, Word, object};
+use super::conversation::Conversation;
 use super::shape::Shape;
+use super::turns::{Kind, Turns};
 use super::{About, Dialect, FrameKind, LlmEvent, Match, Output, Reader};
 
 /// `POST …/responses`, and the same response sent again.
@@ -51,17 +53,28 @@ impl Dialect for Responses {
             Method::Post if head.path.trim_end_matches('/').ends_with("/responses") => Match::Certain,
             Method::Post if json && !head.anthropic => Match::Maybe,
             _ if fetches(head) => Match::Certain,
+            _ if head.upgrade == Some(Upgrade::WebSocket) => {
+                if head.path.trim_end_matches('/').ends_with("/responses") {
+                    Match::Certain
+                } else {
+                    Match::Maybe
+                }
+            }
             _ => Match::No,
         }
     }
 
     fn confirms(&self, asked: &Asked) -> bool {
         // A stored prompt may stand for the input.
-        (asked.input.0 || asked.prompt.0) && !asked.messages.0
+        (asked.input.0 || asked.prompt.1) && !asked.messages.0
     }
 
     fn reader(&self) -> Box<dyn Reader> {
         Box::new(EventReader::default())
+    }
+
+    fn conversation(&self) -> Option<Box<dyn Conversation>> {
+        Some(Box::new(Turns::new(Kind::Responses)))
     }
 
     fn streams(&self, head: &RequestHead, asked: &Asked) -> Option<bool> {
@@ -192,6 +205,10 @@ pub(super) struct EventReader {
 }
 
 impl Reader for EventReader {
+    fn shape(&self) -> Option<&Shape> {
+        Some(&self.shape)
+    }
+
     fn frame(&mut self, frame: Frame<'_>, out: &mut Vec<LlmEvent>) -> FrameKind {
         if let Some(event) = self.shape.event(frame) {
             out.push(event);

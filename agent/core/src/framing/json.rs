@@ -55,6 +55,13 @@ impl Skeleton {
         Self { out: Vec::new(), keep_depth, stack: Vec::new(), deeper: 0, state: State::Plain, overflow: false, hole: false }
     }
 
+    /// Begins anew with another body, in the same memory.
+    pub fn clear(&mut self) {
+        self.out.clear();
+        self.stack.clear();
+        (self.deeper, self.state, self.overflow, self.hole) = (0, State::Plain, false, false);
+    }
+
     /// Bytes that are buffered.
     pub fn buffered(&self) -> usize {
         self.out.capacity()

@@ -12,13 +12,13 @@ use crate::anomaly::Anomaly;
 use crate::http::head::Coding;
 
 /// Bytes of state that an inflater of gzip or deflate holds.
-const INFLATE_BYTES: usize = 40 << 10;
+pub const INFLATE_BYTES: usize = 40 << 10;
 /// Bytes of output at a time.
 const BUFFER: usize = 8 << 10;
 /// Output beyond this must not exceed [`MAX_RATIO`] times the input.
-const FREE_OUTPUT: u64 = 16 << 20;
+pub const FREE_OUTPUT: u64 = 16 << 20;
 /// No text that a model writes compresses better than this.
-const MAX_RATIO: u64 = 200;
+pub const MAX_RATIO: u64 = 200;
 
 /// Undoes a content coding.
 #[derive(Debug)]

@@ -4,6 +4,8 @@
 //! slices of the input. Nothing but an unfinished head is buffered. After a hole the parser goes on where the length of the
 //! hole allows it, else it looks for the next chunk or the next message; what it skips meanwhile is not body.
 
+pub mod session;
+
 use crate::anomaly::Anomaly;
 use crate::http::detect::{Speaks, speaks};
 use crate::http::head::{self, BodyLength, RequestHead, ResponseHead};

@@ -1,9 +1,14 @@
 //! Heads of requests and responses: the few fields that framing and recognition need. No other header is kept, least of all
 //! credentials; of a request's target only the path, since keys travel in queries.
 
+use std::borrow::Cow;
+
 use crate::inference::{ServerTiming, TraceParent};
 use crate::name::Name;
 use crate::semconv;
+
+/// Bytes of a path that are kept.
+const MAX_PATH: usize = 512;
 
 /// How long a message's body is (RFC 9112 §6.3).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -168,6 +173,8 @@ pub struct ResponseHead {
     /// What TGI and TEI say of their own time: `x-queue-time`, `x-total-time`, `x-time-per-token`. Only with answers that are no
     /// stream.
     pub timing: ServerTiming,
+    /// To which protocol the server changes, with status 101.
+    pub upgrade: Option<Upgrade>,
     /// Whether `Sec-WebSocket-Extensions` agrees on `permessage-deflate`, and how.
     pub deflate: Option<Deflate>,
     /// `grpc-encoding`.
@@ -198,27 +205,7 @@ pub fn request(head: &[u8]) -> Option<RequestHead> {
         (false, Some(0) | None) => BodyLength::Empty,
         (false, Some(n)) => BodyLength::Bytes(n),
     };
-    let method = match method {
-        b"POST" => Method::Post,
-        b"HEAD" => Method::Head,
-        b"CONNECT" => Method::Connect,
-        _ => Method::Other,
-    };
-    let (path, authority) = path_of(target);
-    let host = fields.host.or(authority).and_then(host_name);
-    Some(RequestHead {
-        method,
-        path: path.into(),
-        host,
-        media: fields.media,
-        coding: fields.coding,
-        body,
-        traceparent: fields.traceparent,
-        id: fields.request_id,
-        anthropic: fields.anthropic,
-        upgrade: fields.upgrade,
-        query: query_of(target),
-    })
+    Some(fields.request(Method::read(method), target, body))
 }
 
 /// Reads a response's head, without its final empty line; `None` when it is none.
@@ -236,36 +223,24 @@ pub fn response(head: &[u8]) -> Option<ResponseHead> {
         (false, Some(n)) => BodyLength::Bytes(n),
         (false, None) => BodyLength::UntilClose,
     };
-    Some(ResponseHead {
-        status,
-        media: fields.media,
-        coding: fields.coding,
-        body,
-        provider: fields.provider,
-        processing_ms: fields.processing_ms,
-        id: fields.request_id,
-        limits: fields.limits,
-        error_type: fields.error_type,
-        tokens: fields.tokens,
-        timing: fields.timing,
-        deflate: fields.deflate.and_then(deflate),
-        message_coding: fields.message_coding,
-    })
+    Some(fields.response(status, body))
 }
 
-#[derive(Default)]
-struct Fields<'a> {
+/// The fields of a head, as far as they are looked at.
+#[derive(Debug, Default)]
+pub struct Fields {
     chunked: bool,
     length: Option<u64>,
     coding: Option<Coding>,
     media: MediaType,
-    host: Option<&'a [u8]>,
+    host: Option<Name>,
     traceparent: Option<TraceParent>,
     request_id: Option<Name>,
     anthropic: bool,
     upgrade: Option<Upgrade>,
-    deflate: Option<&'a [u8]>,
+    deflate: Option<Deflate>,
     message_coding: Option<Coding>,
+    grpc_status: Option<u32>,
     provider: Option<&'static str>,
     processing_ms: Option<f64>,
     limits: Limits,
@@ -289,8 +264,8 @@ fn upgrade(value: &[u8]) -> Option<Upgrade> {
     }
 }
 
-impl<'a> Fields<'a> {
-    fn read(lines: impl Iterator<Item = &'a [u8]>) -> Self {
+impl Fields {
+    fn read<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Self {
         let mut f = Self::default();
         for line in lines {
             if let Some(colon) = memchr::memchr(b':', line) {
@@ -300,8 +275,8 @@ impl<'a> Fields<'a> {
         f
     }
 
-    /// Takes one field. Names are matched without regard to case.
-    fn field(&mut self, name: &[u8], value: &'a [u8]) {
+    /// Takes one field and says whether it is one that is looked at. Names are matched without regard to case.
+    pub fn field(&mut self, name: &[u8], value: &[u8]) -> bool {
         let is = |n: &str| name.eq_ignore_ascii_case(n.as_bytes());
         if is("content-length") {
             // Of several values the first counts; a request smuggler's trick is none of our business.
@@ -317,7 +292,7 @@ impl<'a> Fields<'a> {
         } else if is("content-type") {
             self.media = media(value);
         } else if is("host") {
-            self.host = Some(value);
+            self.host = host_name(value);
         } else if is("traceparent") {
             self.traceparent = text(value).and_then(TraceParent::parse);
         } else if is("x-request-id") {
@@ -327,9 +302,11 @@ impl<'a> Fields<'a> {
         } else if is("upgrade") {
             self.upgrade = upgrade(value);
         } else if is("sec-websocket-extensions") {
-            self.deflate = Some(value);
+            self.deflate = deflate(value);
         } else if is("grpc-encoding") {
             self.message_coding = coding(value);
+        } else if is("grpc-status") {
+            self.grpc_status = text(value).and_then(|v| v.parse().ok());
         } else if is("retry-after") {
             self.limits.retry_after = text(value).and_then(|v| v.parse().ok()).filter(|v: &f64| v.is_finite() && *v >= 0.0);
         } else if is("x-ratelimit-remaining-requests") || is("anthropic-ratelimit-requests-remaining") {
@@ -359,6 +336,74 @@ impl<'a> Fields<'a> {
             self.provider = text(value).and_then(semconv::provider_of_server_header);
         } else if is("openai-processing-ms") {
             self.processing_ms = milliseconds(value);
+        } else {
+            return false;
+        }
+        true
+    }
+
+    /// Whether fields of this name are looked at.
+    pub fn looks_at(name: &[u8]) -> bool {
+        Self::default().field(name, &[])
+    }
+
+    /// Takes `:authority` (RFC 9113 §8.3.1), which stands for `Host`.
+    pub fn authority(&mut self, value: &[u8]) {
+        self.host = host_name(value).or(self.host.take());
+    }
+
+    /// `grpc-status`, where it stands among them.
+    pub fn grpc_status(&self) -> Option<u32> {
+        self.grpc_status
+    }
+
+    /// The head of a request.
+    pub fn request(self, method: Method, target: &[u8], body: BodyLength) -> RequestHead {
+        let (path, authority) = path_of(target);
+        RequestHead {
+            method,
+            path: path.into(),
+            host: self.host.or_else(|| authority.and_then(host_name)),
+            media: self.media,
+            coding: self.coding,
+            body,
+            traceparent: self.traceparent,
+            id: self.request_id,
+            anthropic: self.anthropic,
+            upgrade: self.upgrade,
+            query: query_of(target),
+        }
+    }
+
+    /// The head of a response.
+    pub fn response(self, status: u16, body: BodyLength) -> ResponseHead {
+        ResponseHead {
+            status,
+            media: self.media,
+            coding: self.coding,
+            body,
+            provider: self.provider,
+            processing_ms: self.processing_ms,
+            id: self.request_id,
+            limits: self.limits,
+            error_type: self.error_type,
+            tokens: self.tokens,
+            timing: self.timing,
+            upgrade: self.upgrade,
+            deflate: self.deflate,
+            message_coding: self.message_coding,
+        }
+    }
+}
+
+impl Method {
+    /// Reads a method.
+    pub fn read(method: &[u8]) -> Self {
+        match method {
+            b"POST" => Self::Post,
+            b"HEAD" => Self::Head,
+            b"CONNECT" => Self::Connect,
+            _ => Self::Other,
         }
     }
 }
@@ -414,7 +459,22 @@ fn path_of(target: &[u8]) -> (String, Option<&[u8]>) {
         _ => (target, None),
     };
     let path = rest.split(|b| *b == b'?' || *b == b'#').next().unwrap_or(rest);
-    (String::from_utf8_lossy(&path[..path.len().min(512)]).into_owned(), authority)
+    (String::from_utf8_lossy(&path[..path.len().min(MAX_PATH)]).into_owned(), authority)
+}
+
+/// A target without those parameters that are not looked at, since keys travel there, and cut like a path.
+pub fn without_secrets(target: &[u8]) -> Cow<'_, [u8]> {
+    let start = memchr::memchr2(b'?', b'#', target).unwrap_or(target.len());
+    let path = &target[..start.min(MAX_PATH)];
+    let looked_at =
+        |part: &&[u8]| ["model=", "deployment=", "stream=", "alt=", "$alt=", "%24alt="].iter().any(|key| part.starts_with(key.as_bytes()));
+    let parts = target[start..].split(|b| matches!(b, b'?' | b'&' | b'#')).filter(looked_at);
+    let mut query = Vec::new();
+    for (n, part) in parts.enumerate() {
+        query.push(if n == 0 { b'?' } else { b'&' });
+        query.extend_from_slice(&part[..part.len().min(MAX_PATH)]);
+    }
+    if query.is_empty() { Cow::Borrowed(path) } else { Cow::Owned([path, &query].concat()) }
 }
 
 /// The parameters of a target that are looked at.

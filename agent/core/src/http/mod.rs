@@ -4,5 +4,6 @@ pub mod coding;
 pub mod detect;
 pub mod event;
 pub mod h1;
+pub mod h2;
 pub mod head;
 pub mod session;

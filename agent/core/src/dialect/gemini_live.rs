@@ -1,0 +1,466 @@
+//! Gemini Live (`wire.md` §8): a conversation on a WebSocket; the server's messages may be binary frames, and are JSON all the same.
+//! Names in camel case and in snake case are taken alike.
+//!
+//! One record per turn of the model. It begins with the first byte of the client's `clientContent` that completes its turn, of a text or
+//! an end of activity in `realtimeInput`, or with the server's word that the voice ended; where voice activity is detected
+//! without a word on the wire, nothing says when the turn was asked for, and figures that begin there are undefined (`missed_start`).
+//! It ends with `turnComplete`; what the server counts right behind that is its usage still. A tool that the client runs is part of the turn.
+//! A turn that a client interrupts has the outcome `cancelled`.
+//!
+//! Messages carry no ids: a turn's are those until `turnComplete`. Where one is missing and the next turn has begun, they cannot be told
+//! apart, and both are given up.
+
+use serde::Deserialize;
+
+use crate::anomaly::Anomaly;
+use crate::framing::Frame;
+use crate::http::event::Side;
+use crate::http::head::{RequestHead, Upgrade};
+use crate::inference::{Operation, Usage};
+use crate::name::Name;
+
+use super::body::{Asked, Count, Few, Flag, IsThere, Object, Text, Word, object};
+use super::conversation::{Beginning, Conversation, MAX_TURNS, TurnEvent, TurnId};
+use super::{About, Dialect, FrameKind, LlmEvent, Match, Output, Reader};
+
+/// `…BidiGenerateContent`, upgraded.
+#[derive(Debug)]
+pub struct Live;
+
+impl Dialect for Live {
+    fn about(&self) -> &'static About {
+        &About {
+            api: "gemini.live",
+            doc: "Gemini Live on a WebSocket, also on Vertex: one record per turn of the model",
+            paths: &["{service}.BidiGenerateContent", "{service}/BidiGenerateContent"],
+            operation: Operation::GenerateContent,
+        }
+    }
+
+    fn probe(&self, head: &RequestHead) -> Match {
+        let named =
+            || ["BidiGenerateContent", "BidiGenerateContentConstrained"].iter().any(|n| head.path.trim_end_matches('/').ends_with(n));
+        match head.upgrade {
+            Some(Upgrade::WebSocket) if named() => Match::Certain,
+            Some(Upgrade::WebSocket) => Match::Maybe,
+            _ => Match::No,
+        }
+    }
+
+    fn confirms(&self, _asked: &Asked) -> bool {
+        false
+    }
+
+    fn reader(&self) -> Box<dyn Reader> {
+        Box::new(LiveReader)
+    }
+
+    fn conversation(&self) -> Option<Box<dyn Conversation>> {
+        Some(Box::new(Session::default()))
+    }
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "camelCase")]
+struct ServerMessage<'a> {
+    #[serde(borrow, alias = "server_content")]
+    server_content: Object<Content<'a>>,
+    #[serde(borrow, alias = "tool_call")]
+    tool_call: Object<ToolCall<'a>>,
+    #[serde(alias = "usage_metadata")]
+    usage_metadata: Object<Counts>,
+    #[serde(borrow, alias = "voice_activity_detection_signal")]
+    voice_activity_detection_signal: Object<Signal<'a>>,
+    #[serde(borrow, alias = "voice_activity")]
+    voice_activity: Object<Signal<'a>>,
+    #[serde(alias = "setup_complete")]
+    setup_complete: IsThere,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "camelCase")]
+struct Content<'a> {
+    #[serde(borrow, alias = "model_turn")]
+    model_turn: Object<ModelTurn<'a>>,
+    #[serde(borrow, alias = "output_transcription")]
+    output_transcription: Object<Transcription<'a>>,
+    #[serde(alias = "turn_complete")]
+    turn_complete: Flag,
+    #[serde(alias = "generation_complete")]
+    generation_complete: Flag,
+    interrupted: Flag,
+    #[serde(borrow, alias = "turn_complete_reason")]
+    turn_complete_reason: Word<'a>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct ModelTurn<'a> {
+    #[serde(borrow)]
+    parts: Option<Few<Part<'a>>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "camelCase")]
+struct Part<'a> {
+    #[serde(borrow)]
+    text: Text<'a>,
+    thought: Flag,
+    #[serde(borrow, alias = "inline_data")]
+    inline_data: Object<Blob<'a>>,
+    #[serde(borrow, alias = "executable_code")]
+    executable_code: Object<Code<'a>>,
+    #[serde(borrow, alias = "function_call")]
+    function_call: Object<Function<'a>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Blob<'a> {
+    #[serde(borrow)]
+    data: Text<'a>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Code<'a> {
+    #[serde(borrow)]
+    code: Text<'a>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Function<'a> {
+    #[serde(borrow)]
+    name: Text<'a>,
+    #[serde(borrow)]
+    args: Text<'a>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Transcription<'a> {
+    #[serde(borrow)]
+    text: Text<'a>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "camelCase")]
+struct ToolCall<'a> {
+    #[serde(borrow, alias = "function_calls")]
+    function_calls: Option<Few<Function<'a>>>,
+}
+
+/// The end of speech: `vadSignalType: VAD_SIGNAL_TYPE_EOS`, `voiceActivityType: ACTIVITY_END`.
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "camelCase")]
+struct Signal<'a> {
+    #[serde(borrow, alias = "vad_signal_type")]
+    vad_signal_type: Word<'a>,
+    #[serde(borrow, alias = "voice_activity_type")]
+    voice_activity_type: Word<'a>,
+}
+
+impl Signal<'_> {
+    fn ends(&self) -> bool {
+        [&self.vad_signal_type, &self.voice_activity_type]
+            .iter()
+            .any(|w| w.text().is_some_and(|t| t.ends_with("EOS") || t.ends_with("END")))
+    }
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "camelCase")]
+struct Counts {
+    #[serde(alias = "prompt_token_count")]
+    prompt_token_count: Count,
+    #[serde(alias = "tool_use_prompt_token_count")]
+    tool_use_prompt_token_count: Count,
+    #[serde(alias = "cached_content_token_count")]
+    cached_content_token_count: Count,
+    #[serde(alias = "response_token_count")]
+    response_token_count: Count,
+    #[serde(alias = "candidates_token_count")]
+    candidates_token_count: Count,
+    #[serde(alias = "thoughts_token_count")]
+    thoughts_token_count: Count,
+}
+
+impl Counts {
+    /// Totals as the conventions want them: the prompt with what tools put into it, the answer with its thoughts.
+    fn usage(&self) -> Usage {
+        let sum = |a: Count, b: Count| a.0.map(|a| a.saturating_add(b.0.unwrap_or(0)));
+        let answer = Count(self.response_token_count.0.or(self.candidates_token_count.0));
+        Usage {
+            input: sum(self.prompt_token_count, self.tool_use_prompt_token_count),
+            output: sum(answer, self.thoughts_token_count).or(self.thoughts_token_count.0),
+            cache_read: self.cached_content_token_count.0,
+            cache_write: None,
+            reasoning: self.thoughts_token_count.0,
+        }
+    }
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "camelCase")]
+struct ClientMessage<'a> {
+    #[serde(borrow)]
+    setup: Object<Setup<'a>>,
+    #[serde(alias = "client_content")]
+    client_content: Object<ClientContent>,
+    #[serde(borrow, alias = "realtime_input")]
+    realtime_input: Object<RealtimeInput<'a>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Setup<'a> {
+    #[serde(borrow)]
+    model: Word<'a>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "camelCase")]
+struct ClientContent {
+    #[serde(alias = "turn_complete")]
+    turn_complete: Flag,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "camelCase")]
+struct RealtimeInput<'a> {
+    #[serde(borrow)]
+    text: Text<'a>,
+    #[serde(alias = "activity_end")]
+    activity_end: IsThere,
+    #[serde(alias = "audio_stream_end")]
+    audio_stream_end: Flag,
+}
+
+/// Reads a message of the server, whatever turn it belongs to.
+#[derive(Debug, Default)]
+struct LiveReader;
+
+impl Reader for LiveReader {
+    fn frame(&mut self, frame: Frame<'_>, out: &mut Vec<LlmEvent>) -> FrameKind {
+        match object::<ServerMessage<'_>>(frame.data) {
+            Some(message) => message.read(out),
+            None => FrameKind::BadJson,
+        }
+    }
+
+    fn answer(&mut self, body: &[u8], out: &mut Vec<LlmEvent>) -> FrameKind {
+        self.frame(Frame { name: b"", data: body, error: false }, out)
+    }
+}
+
+impl ServerMessage<'_> {
+    fn read(&self, out: &mut Vec<LlmEvent>) -> FrameKind {
+        let mut kind = FrameKind::Unknown;
+        if let Some(content) = &self.server_content.0 {
+            kind = if content.turn_complete.0 == Some(true) { FrameKind::Last } else { FrameKind::Event };
+            content.read(out);
+        }
+        if let Some(call) = &self.tool_call.0 {
+            kind = FrameKind::Event;
+            for function in call.function_calls.iter().flat_map(Few::iter) {
+                function.read(out);
+            }
+        }
+        if let Some(counts) = &self.usage_metadata.0 {
+            out.push(LlmEvent::Usage(counts.usage()));
+            if kind == FrameKind::Unknown {
+                kind = FrameKind::KeepAlive;
+            }
+        }
+        kind
+    }
+}
+
+impl Content<'_> {
+    fn read(&self, out: &mut Vec<LlmEvent>) {
+        for part in self.model_turn.0.iter().filter_map(|t| t.parts.as_ref()).flat_map(Few::iter) {
+            let thought = part.thought.0 == Some(true);
+            if part.text.is_text() {
+                let kind = if thought { Output::Summary } else { Output::Text };
+                out.push(LlmEvent::Delta { choice: 0, kind });
+            }
+            if part.inline_data.0.as_ref().is_some_and(|b| b.data.is_text()) {
+                out.push(LlmEvent::Delta { choice: 0, kind: Output::Text });
+            }
+            if part.executable_code.0.as_ref().is_some_and(|c| c.code.is_text()) {
+                out.push(LlmEvent::Delta { choice: 0, kind: Output::Tool });
+            }
+            if let Some(function) = &part.function_call.0 {
+                function.read(out);
+            }
+        }
+        if self.output_transcription.0.as_ref().is_some_and(|t| t.text.is_text()) {
+            out.push(LlmEvent::Delta { choice: 0, kind: Output::Text });
+        }
+        if self.interrupted.0 == Some(true) {
+            out.push(LlmEvent::Cancelled);
+        }
+        if let Some(reason) = self.turn_complete_reason.text().and_then(Name::new) {
+            out.push(LlmEvent::Finished { choice: 0, reason });
+        }
+    }
+
+    /// Whether this is of a turn of the model, and not only of what the user said.
+    fn answers(&self) -> bool {
+        self.model_turn.0.is_some()
+            || self.output_transcription.0.is_some()
+            || [self.turn_complete, self.generation_complete, self.interrupted].iter().any(|f| f.0 == Some(true))
+    }
+}
+
+impl Function<'_> {
+    fn read(&self, out: &mut Vec<LlmEvent>) {
+        if self.name.is_text() {
+            out.push(LlmEvent::ToolStart);
+        }
+        if self.name.is_text() || self.args.is_text() {
+            out.push(LlmEvent::Delta { choice: 0, kind: Output::Tool });
+        }
+    }
+}
+
+/// One connection.
+#[derive(Debug, Default)]
+struct Session {
+    next: TurnId,
+    /// Turns that are asked for and not complete, the oldest first. The first is the one that is answered.
+    running: Vec<TurnId>,
+    /// The turn that is complete, until the next one begins: its usage may still come.
+    complete: Option<TurnId>,
+    model: Option<Name>,
+    marked: bool,
+    /// Messages of the client, of the server, are missing since the last turn was complete.
+    unsure: [bool; 2],
+    /// Turns cannot be told apart until one is complete.
+    blind: bool,
+}
+
+impl Session {
+    fn begin(&mut self, beginning: Beginning, out: &mut Vec<TurnEvent>) {
+        out.extend(self.complete.take().map(TurnEvent::Over));
+        let id = self.next;
+        self.next += 1;
+        out.push(TurnEvent::Begin(id, beginning));
+        let another = self.unsure[0] || self.unsure[1] && !self.running.is_empty();
+        if another || self.blind {
+            // Whether what comes next is this turn's, the one's before or a missing one's cannot be told.
+            self.blind = true;
+            out.extend(self.running.drain(..).map(TurnEvent::Lost));
+            out.push(TurnEvent::Lost(id));
+            return;
+        }
+        if self.running.len() >= MAX_TURNS {
+            out.push(TurnEvent::Lost(self.running.remove(0)));
+        }
+        self.running.push(id);
+    }
+
+    fn client(&mut self, m: &ClientMessage<'_>, data: &[u8], out: &mut Vec<TurnEvent>) {
+        if let Some(setup) = &m.setup.0 {
+            self.model = setup.model.text().map(|m| m.strip_prefix("models/").unwrap_or(m)).and_then(Name::new).or(self.model.take());
+        }
+        let content = m.client_content.0.as_ref().is_some_and(|c| c.turn_complete.0 != Some(false));
+        let input = m.realtime_input.0.as_ref();
+        let spoken = input.is_some_and(|i| i.text.is_text() || i.activity_end.0 || i.audio_stream_end.0 == Some(true));
+        if content || spoken {
+            self.marked = false;
+            self.begin(Beginning::Here(Box::new(object::<Asked>(data).unwrap_or_default())), out);
+        }
+    }
+
+    fn server(&mut self, m: &ServerMessage<'_>, out: &mut Vec<TurnEvent>, says: &mut Vec<LlmEvent>) {
+        if [&m.voice_activity_detection_signal, &m.voice_activity].iter().any(|s| s.0.as_ref().is_some_and(Signal::ends)) {
+            self.marked = true;
+            out.push(TurnEvent::Mark);
+        }
+        let content = m.server_content.0.as_ref();
+        let complete = content.is_some_and(|c| c.turn_complete.0 == Some(true));
+        if self.blind {
+            // With this one over, the next can be told.
+            self.blind = !complete;
+            if complete {
+                self.unsure = [false; 2];
+            }
+            return;
+        }
+        let answers = content.is_some_and(Content::answers) || m.tool_call.0.is_some();
+        if answers && self.running.is_empty() {
+            let [client, server] = self.unsure;
+            match std::mem::take(&mut self.marked) {
+                true if !client => self.begin(Beginning::AtMark, out),
+                false if !client && !server && !complete => self.begin(Beginning::Unseen, out),
+                _ => {
+                    out.push(TurnEvent::Odd(Anomaly::MissedStart));
+                    if complete {
+                        self.unsure = [false; 2];
+                    }
+                    return;
+                }
+            }
+        }
+        let kind = m.read(says);
+        match (self.running.first().copied(), self.complete) {
+            (Some(turn), _) if content.is_some() || m.tool_call.0.is_some() => {
+                out.push(TurnEvent::Event(turn, kind));
+                if complete {
+                    self.unsure = [false; 2];
+                    self.running.remove(0);
+                    // Further turns are waiting: what comes now is theirs.
+                    match self.running.is_empty() {
+                        true => self.complete = Some(turn),
+                        false => out.push(TurnEvent::Over(turn)),
+                    }
+                }
+            }
+            (Some(turn), _) | (None, Some(turn)) => out.push(TurnEvent::Aside(turn)),
+            (None, None) => {}
+        }
+    }
+}
+
+impl Conversation for Session {
+    fn recognises(&self, from: Side, data: &[u8]) -> bool {
+        match from {
+            Side::Request => object::<ClientMessage<'_>>(data).is_some_and(|m| m.setup.0.is_some_and(|s| s.model.text().is_some())),
+            Side::Response => object::<ServerMessage<'_>>(data).is_some_and(|m| m.setup_complete.0),
+        }
+    }
+
+    fn message(&mut self, from: Side, data: &[u8], out: &mut Vec<TurnEvent>, says: &mut Vec<LlmEvent>) {
+        match from {
+            Side::Request => match object::<ClientMessage<'_>>(data) {
+                Some(message) => self.client(&message, data, out),
+                None => out.push(TurnEvent::Odd(Anomaly::BadJson)),
+            },
+            Side::Response => match object::<ServerMessage<'_>>(data) {
+                Some(message) => self.server(&message, out, says),
+                None => out.push(TurnEvent::Odd(Anomaly::BadJson)),
+            },
+        }
+    }
+
+    fn missing(&mut self, from: Side, _out: &mut Vec<TurnEvent>) {
+        match from {
+            Side::Request => self.unsure[0] = true,
+            Side::Response => {
+                self.unsure[1] = true;
+                self.marked = false;
+            }
+        }
+    }
+
+    fn forget(&mut self, turn: TurnId) {
+        self.running.retain(|t| *t != turn);
+        self.complete.take_if(|t| *t == turn);
+    }
+
+    fn model(&self) -> Option<Name> {
+        self.model.clone()
+    }
+}

@@ -1,0 +1,107 @@
+//! What a header block says: pseudo-header fields (RFC 9113 §8.3) and those fields that [`crate::http::head`] looks at.
+
+use std::borrow::Cow;
+
+use super::hpack::Field;
+use crate::http::head::{self, BodyLength, Fields, Method, RequestHead, ResponseHead};
+
+/// Bytes of a value that a table may hold.
+const MAX_VALUE: usize = 1024;
+
+/// Which fields are looked at, and what of their values tables may hold: of a target's query only what is looked at.
+pub(super) fn keep<'a>(name: &[u8], value: &'a [u8]) -> Option<Cow<'a, [u8]>> {
+    let cut = |value: &'a [u8]| Cow::Borrowed(&value[..value.len().min(MAX_VALUE)]);
+    match name {
+        b":path" => Some(head::without_secrets(value)),
+        b":method" | b":scheme" | b":authority" | b":status" => Some(cut(value)),
+        _ if name.starts_with(b":") => None,
+        _ => Fields::looks_at(name).then(|| cut(value)),
+    }
+}
+
+/// Whose message a header block begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    Request,
+    Response,
+    /// Trailers: no pseudo-header fields (RFC 9113 §8.1).
+    Trailers,
+    /// Fields are missing that may have said it.
+    Unclear,
+}
+
+/// What a header block says.
+#[derive(Debug, Default)]
+pub(super) struct Head {
+    fields: Fields,
+    asks: bool,
+    method: Option<Method>,
+    target: Option<Box<[u8]>>,
+    status: Option<u16>,
+    answers: bool,
+    /// Whether a field refers to one that was not seen.
+    pub unknown: bool,
+    /// Whether the block, or its end, cannot be read.
+    pub unread: bool,
+}
+
+impl Head {
+    /// Takes one field.
+    pub fn take(&mut self, field: Field<'_>) {
+        let Field::Known(name, value) = field else {
+            self.unknown = true;
+            return;
+        };
+        match name {
+            b":method" => self.method = Some(Method::read(value)),
+            b":path" => self.target = Some(value.into()),
+            b":authority" => self.fields.authority(value),
+            b":status" => {
+                self.answers = true;
+                let number = std::str::from_utf8(value).ok().filter(|v| v.len() == 3).and_then(|v| v.parse().ok());
+                self.status = number.filter(|s| (100..1000).contains(s));
+            }
+            _ => {
+                self.fields.field(name, value);
+            }
+        }
+        self.asks |= matches!(name, b":method" | b":path" | b":authority" | b":scheme");
+    }
+
+    /// Whose message it begins.
+    pub fn kind(&self) -> Kind {
+        match (self.asks, self.answers) {
+            (true, _) => Kind::Request,
+            (_, true) => Kind::Response,
+            _ if self.unknown || self.unread => Kind::Unclear,
+            _ => Kind::Trailers,
+        }
+    }
+
+    /// The status of a response, where it is known.
+    pub fn status(&self) -> Option<u16> {
+        self.status
+    }
+
+    /// `grpc-status`.
+    pub fn grpc_status(&self) -> Option<u32> {
+        self.fields.grpc_status()
+    }
+
+    /// The head of a request. A method that is lost is taken to be the one of every inference API: what is asked and answered must
+    /// confirm it. A target that is lost is empty.
+    pub fn request(self, end: bool) -> RequestHead {
+        let method = self.method.unwrap_or(if self.unknown || self.unread { Method::Post } else { Method::Other });
+        self.fields.request(method, self.target.as_deref().unwrap_or_default(), body(end))
+    }
+
+    /// The head of a response.
+    pub fn response(self, status: u16, end: bool) -> ResponseHead {
+        self.fields.response(status, body(end))
+    }
+}
+
+/// A body is as long as its stream says.
+fn body(end: bool) -> BodyLength {
+    if end { BodyLength::Empty } else { BodyLength::UntilClose }
+}

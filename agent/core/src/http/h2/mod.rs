@@ -1,0 +1,8 @@
+//! HTTP/2 (RFC 9113), from the bytes of a connection to exchanges: frames of each direction, their header blocks, streams.
+
+mod fields;
+pub mod frame;
+pub mod hpack;
+pub mod huffman;
+mod seek;
+pub mod session;

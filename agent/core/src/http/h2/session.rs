@@ -1,0 +1,444 @@
+//! One HTTP/2 connection: its streams, each an exchange (RFC 9113 §5, §8.1).
+//!
+//! The id of an exchange is its stream's, plus what was exchanged in HTTP/1.1 before an upgrade. Streams with even ids (server push) are
+//! read for the header tables' sake only.
+//!
+//! Holes. One of known length within DATA concerns that stream alone. After any other, frames of any kind may be missing: every
+//! open stream has a gap in that direction, its end may be lost, and header fields may refer to what was not seen.
+
+use rustc_hash::FxHashMap;
+
+use super::fields::{Head, Kind, keep};
+use super::frame::{Begins, Block, Hole, Parser, Part};
+use super::hpack::Decoder;
+use crate::anomaly::Anomaly;
+use crate::http::event::{EndedBy, ExchangeId, HttpEvent, Over, Side};
+use crate::stream::{Direction, End, Timestamp};
+use std::time::Duration;
+
+/// Streams that may be open on one connection.
+pub const MAX_STREAMS: usize = 1 << 17;
+
+type Out<'o> = &'o mut dyn FnMut(HttpEvent<'_>);
+
+/// One direction.
+#[derive(Debug)]
+struct Half {
+    frames: Parser,
+    fields: Decoder,
+    /// Whether fields that refer to unseen ones were counted.
+    counted: bool,
+}
+
+/// An exchange that is not over.
+#[derive(Clone, Copy, Debug)]
+struct Stream {
+    /// When something of it came last.
+    last: Timestamp,
+    /// Whether the request is complete.
+    asked: bool,
+    /// Whether the final response's head was seen.
+    answered: bool,
+    /// Whether a hole may hide its end.
+    adrift: bool,
+}
+
+/// The streams of one connection.
+#[derive(Debug)]
+pub struct Session {
+    requests: Direction,
+    /// Whether `requests` is more than a guess.
+    sure: bool,
+    up: Half,
+    down: Half,
+    streams: FxHashMap<u32, Stream>,
+    /// The stream whose response data came last, and when: no need to look it up again. 0 for none.
+    recent: (u32, Timestamp),
+    /// What exchange ids are above stream ids, wrapping.
+    base: ExchangeId,
+    /// The highest stream that a client opened.
+    highest: u32,
+    /// Whether requests may have been missed.
+    missed: bool,
+    /// The last stream that the server will answer.
+    last_answered: u32,
+    client_finished: bool,
+    now: Timestamp,
+}
+
+impl Half {
+    fn new(begins: Begins) -> Self {
+        let mut fields = Decoder::new(keep);
+        if begins == Begins::Anywhere {
+            fields.lose();
+        }
+        Self { frames: Parser::new(begins), fields, counted: false }
+    }
+
+    /// Reads a header block.
+    fn read(&mut self, block: Block<'_>, out: Out<'_>) -> Head {
+        let mut head = Head::default();
+        let read = match &block {
+            Block::Slice(bytes) => self.fields.decode(bytes, &mut |f| head.take(f)).map_err(|_| Some(Anomaly::BadHead)),
+            Block::Joined(bytes) => self.fields.decode(bytes, &mut |f| head.take(f)).map_err(|_| Some(Anomaly::BadHead)),
+            Block::Lost => Err(None),
+            Block::Bad(why) => Err(Some(*why)),
+        };
+        if let Err(why) = read {
+            self.fields.lose();
+            head.unread = true;
+            if let Some(why) = why {
+                out(HttpEvent::Odd(why));
+            }
+        }
+        if head.unknown && !std::mem::replace(&mut self.counted, true) {
+            out(HttpEvent::Odd(Anomaly::UnknownFields));
+        }
+        head
+    }
+}
+
+impl Session {
+    /// A connection from its beginning, whose requests travel in direction `requests`.
+    pub fn new(requests: Direction) -> Self {
+        Self::of(requests, true, [Begins::WithPreface, Begins::WithFrame])
+    }
+
+    /// A connection that was joined in its middle. Which direction requests travel in is told by the first header block.
+    pub fn joined() -> Self {
+        Self { missed: true, ..Self::of(Direction::Forward, false, [Begins::Anywhere; 2]) }
+    }
+
+    /// A connection that changed from HTTP/1.1 (RFC 7540 §3.2): its exchange `id`, whose request is complete, goes on as stream 1.
+    pub fn upgraded(requests: Direction, id: ExchangeId) -> Self {
+        let mut session = Self { base: id.wrapping_sub(1), highest: 1, ..Self::new(requests) };
+        session.streams.insert(1, Stream { last: Timestamp::default(), asked: true, answered: false, adrift: false });
+        // What the client reads with stands in a field of its request.
+        session.down.fields.allow(u32::MAX);
+        session
+    }
+
+    fn of(requests: Direction, sure: bool, [up, down]: [Begins; 2]) -> Self {
+        Self {
+            requests,
+            sure,
+            up: Half::new(up),
+            down: Half::new(down),
+            streams: FxHashMap::default(),
+            recent: (0, Timestamp::default()),
+            base: 0,
+            highest: 0,
+            missed: false,
+            last_answered: u32::MAX,
+            client_finished: false,
+            now: Timestamp::default(),
+        }
+    }
+
+    /// In which direction requests travel.
+    pub fn requests(&self) -> Direction {
+        self.requests
+    }
+
+    /// Whether frames were found in either direction.
+    pub fn has_footing(&self) -> bool {
+        self.up.frames.has_footing() || self.down.frames.has_footing()
+    }
+
+    /// Bytes that are buffered.
+    pub fn buffered(&self) -> usize {
+        let halves = [&self.up, &self.down].map(|h| h.frames.buffered() + h.fields.buffered());
+        halves[0] + halves[1] + self.streams.capacity() * size_of::<(u32, Stream)>()
+    }
+
+    /// Bytes skipped in both directions since a frame was found.
+    pub fn skipped(&self) -> u64 {
+        self.up.frames.skipped() + self.down.frames.skipped()
+    }
+
+    /// Takes the next bytes of one direction. Returns what is left of them when it was learnt who is the client: what comes now is to
+    /// be taken with that in mind.
+    pub fn data<'a>(&mut self, dir: Direction, at: Timestamp, mut bytes: &'a [u8], out: Out<'_>) -> &'a [u8] {
+        self.now = at;
+        loop {
+            let is_request = dir == self.requests;
+            let Self { up, down, streams, .. } = self;
+            let half = if is_request { up } else { down };
+            let Some(part) = half.frames.next(at, &mut bytes, &|stream| streams.contains_key(&stream)) else { return &[] };
+            match part {
+                Part::Data(stream, bytes) if is_request => {
+                    if let Some(s) = self.streams.get_mut(&stream).filter(|s| !s.asked) {
+                        s.last = at;
+                        out(HttpEvent::RequestBody { id: self.id(stream), bytes });
+                    }
+                }
+                Part::Data(stream, bytes) => self.response_data(stream, at, bytes, out),
+                Part::Headers { stream, begun, end, block } => {
+                    let head = half.read(block, out);
+                    if !self.sure && stream % 2 == 1 {
+                        if self.decide(dir, head.kind()) {
+                            self.headers(dir == self.requests, (stream, begun, end), head, out);
+                            return bytes;
+                        }
+                    } else {
+                        self.headers(is_request, (stream, begun, end), head, out);
+                    }
+                }
+                Part::End(stream) if is_request => self.request_ends(stream, at, out),
+                Part::End(stream) => self.response_ends(stream, out),
+                Part::Reset(stream) => {
+                    let how = if is_request { Over::ClientClosed } else { Over::ServerReset };
+                    self.over(stream, how, EndedBy::StreamReset, out);
+                }
+                Part::Goaway(last) if !is_request => self.goaway(last, out),
+                Part::Goaway(_) => {}
+                // Whoever says it reads with such a table what the other one writes.
+                Part::TableSize(size) if is_request => self.down.fields.allow(size),
+                Part::TableSize(size) => self.up.fields.allow(size),
+                Part::BlockMissed => half.fields.lose(),
+                Part::Lost => {
+                    out(HttpEvent::Odd(Anomaly::BadFrame));
+                    self.framing_lost(is_request, out);
+                }
+                Part::Odd(what) => out(HttpEvent::Odd(what)),
+            }
+        }
+    }
+
+    fn id(&self, stream: u32) -> ExchangeId {
+        self.base.wrapping_add(stream.into())
+    }
+
+    /// Learns from a header block that came in direction `dir` who is the client.
+    fn decide(&mut self, dir: Direction, kind: Kind) -> bool {
+        let requests = match kind {
+            Kind::Request => dir,
+            Kind::Response => dir.flip(),
+            Kind::Trailers | Kind::Unclear => return false,
+        };
+        if requests != self.requests {
+            // There is no exchange yet.
+            self.requests = requests;
+            std::mem::swap(&mut self.up, &mut self.down);
+        }
+        self.sure = true;
+        true
+    }
+
+    fn headers(&mut self, is_request: bool, (stream, begun, end): (u32, Timestamp, bool), head: Head, out: Out<'_>) {
+        if stream % 2 == 0 {
+            return;
+        }
+        if is_request {
+            self.request_head((stream, begun, end), head, out);
+        } else {
+            self.response_head((stream, begun, end), head, out);
+        }
+    }
+
+    fn request_head(&mut self, (stream, begun, end): (u32, Timestamp, bool), head: Head, out: Out<'_>) {
+        if self.streams.contains_key(&stream) {
+            // Trailers.
+            if end {
+                self.request_ends(stream, self.now, out);
+            }
+            return;
+        }
+        // Ids rise: a lower one is that of a stream that is over.
+        if stream <= self.highest || head.kind() == Kind::Trailers {
+            return;
+        }
+        self.highest = stream;
+        if self.streams.len() >= MAX_STREAMS {
+            out(HttpEvent::Odd(Anomaly::PipelineTooDeep));
+            return;
+        }
+        self.streams.insert(stream, Stream { last: self.now, asked: end, answered: false, adrift: false });
+        let id = self.id(stream);
+        out(HttpEvent::Request { id, begun, head: head.request(end) });
+        if end {
+            out(HttpEvent::RequestEnd { id });
+        }
+        if stream > self.last_answered {
+            self.over(stream, Over::ServerClosed, EndedBy::Goaway, out);
+        }
+    }
+
+    fn request_ends(&mut self, stream: u32, at: Timestamp, out: Out<'_>) {
+        let id = self.id(stream);
+        if let Some(s) = self.streams.get_mut(&stream).filter(|s| !s.asked) {
+            (s.asked, s.last) = (true, at);
+            out(HttpEvent::RequestEnd { id });
+        }
+    }
+
+    fn response_data(&mut self, stream: u32, at: Timestamp, bytes: &[u8], out: Out<'_>) {
+        if self.recent.0 != stream {
+            self.settle_recent();
+            // Data before a head is what is left of a response whose head is lost.
+            if !self.streams.get(&stream).is_some_and(|s| s.answered) {
+                return;
+            }
+        }
+        self.recent = (stream, at);
+        out(HttpEvent::ResponseBody { id: self.id(stream), bytes });
+    }
+
+    /// Writes down when the stream came last that was not looked up.
+    fn settle_recent(&mut self) {
+        let (stream, last) = std::mem::take(&mut self.recent);
+        if let Some(s) = self.streams.get_mut(&stream).filter(|_| stream != 0) {
+            s.last = last;
+        }
+    }
+
+    fn response_head(&mut self, (stream, begun, end): (u32, Timestamp, bool), head: Head, out: Out<'_>) {
+        let id = self.id(stream);
+        let Some(s) = self.streams.get_mut(&stream) else {
+            let is_final = head.kind() == Kind::Response && head.status().is_none_or(|s| s >= 200);
+            // Behind the end of a stream its last frames may still be under way.
+            if is_final && (self.missed || stream > self.highest) {
+                out(HttpEvent::Odd(Anomaly::OrphanResponse));
+            }
+            return;
+        };
+        s.last = self.now;
+        let grpc_status = head.grpc_status();
+        if s.answered {
+            out(HttpEvent::Trailers { id, grpc_status });
+        } else {
+            match head.status() {
+                Some(..200) if !end => return,
+                Some(status) => {
+                    s.answered = true;
+                    out(HttpEvent::Response { id, begun, head: head.response(status, end) });
+                    if end && grpc_status.is_some() {
+                        out(HttpEvent::Trailers { id, grpc_status });
+                    }
+                }
+                None if head.unknown || head.unread => {}
+                None => out(HttpEvent::Odd(Anomaly::BadHead)),
+            }
+        }
+        if end {
+            self.response_ends(stream, out);
+        }
+    }
+
+    fn response_ends(&mut self, stream: u32, out: Out<'_>) {
+        let answered = self.streams.get(&stream).is_some_and(|s| s.answered);
+        let (how, by) = if answered { (Over::Complete, EndedBy::EndStream) } else { (Over::Lost, EndedBy::Lost) };
+        self.over(stream, how, by, out);
+    }
+
+    fn goaway(&mut self, last: u32, out: Out<'_>) {
+        self.last_answered = last;
+        for stream in self.sorted(|stream, _| stream > last) {
+            self.over(stream, Over::ServerClosed, EndedBy::Goaway, out);
+        }
+    }
+
+    /// A stream is over.
+    fn over(&mut self, stream: u32, how: Over, by: EndedBy, out: Out<'_>) {
+        if self.recent.0 == stream {
+            self.recent = Default::default();
+        }
+        if self.streams.remove(&stream).is_some() {
+            out(HttpEvent::Over { id: self.id(stream), how, by });
+        }
+    }
+
+    /// The streams of which `which` holds, in their order.
+    fn sorted(&self, which: impl Fn(u32, &Stream) -> bool) -> Vec<u32> {
+        let mut found: Vec<u32> = self.streams.iter().filter(|(n, s)| which(**n, s)).map(|(n, _)| *n).collect();
+        found.sort_unstable();
+        found
+    }
+
+    /// Bytes of one direction are missing.
+    pub fn gap(&mut self, dir: Direction, len: Option<u64>, out: Out<'_>) {
+        let is_request = dir == self.requests;
+        let half = if is_request { &mut self.up } else { &mut self.down };
+        match half.frames.hole(len) {
+            Hole::InData(stream) => {
+                let (of, open) = match self.streams.get(&stream) {
+                    Some(s) if is_request => (Side::Request, !s.asked),
+                    Some(_) => (Side::Response, true),
+                    None => (Side::Response, false),
+                };
+                if open {
+                    out(HttpEvent::Gap { id: self.id(stream), of, body_goes_on: true });
+                }
+            }
+            Hole::InFrame => {}
+            Hole::FramingLost => self.framing_lost(is_request, out),
+        }
+        // What the hole completed.
+        self.data(dir, self.now, &[], out);
+    }
+
+    /// Frames of any kind may be missing in one direction.
+    fn framing_lost(&mut self, is_request: bool, out: Out<'_>) {
+        let (half, of) = if is_request { (&mut self.up, Side::Request) } else { (&mut self.down, Side::Response) };
+        half.fields.lose();
+        self.missed |= is_request;
+        for stream in self.sorted(|_, _| true) {
+            let id = self.id(stream);
+            if let Some(s) = self.streams.get_mut(&stream) {
+                s.adrift = true;
+                if !(is_request && s.asked) {
+                    out(HttpEvent::Gap { id, of, body_goes_on: false });
+                }
+            }
+        }
+    }
+
+    /// The connection or one half of it ended.
+    pub fn close(&mut self, end: End, out: Out<'_>) {
+        let how = match end {
+            End::Finished(dir) if dir == self.requests => {
+                self.client_finished = true;
+                return;
+            }
+            End::Reset(dir) if dir != self.requests && !self.client_finished => Over::ServerReset,
+            // The process at `local` let go: the client when requests go forward, else the server.
+            End::Released if self.requests == Direction::Reverse && !self.client_finished => Over::ServerClosed,
+            End::Finished(_) if !self.client_finished => Over::ServerClosed,
+            // A server that lets go without a goodbye has lost its client; a client that does so aborts.
+            End::Finished(_) | End::Reset(_) | End::Released | End::Abandoned => Over::ClientClosed,
+            End::Idle => Over::Timeout,
+            End::Evicted => Over::Evicted,
+            End::InputEnded if self.client_finished => Over::ClientClosed,
+            End::InputEnded => Over::InputEnded,
+        };
+        self.up.frames.deafen();
+        self.down.frames.deafen();
+        let ours = matches!(how, Over::Evicted | Over::InputEnded);
+        for stream in self.sorted(|_, _| true) {
+            let adrift = self.streams.get(&stream).is_some_and(|s| s.adrift) && !ours;
+            self.over(stream, if adrift { Over::Lost } else { how }, EndedBy::from(end), out);
+        }
+    }
+
+    /// An exchange's response has reached its API's end, though not its stream's.
+    pub fn give_up(&mut self, id: ExchangeId, out: Out<'_>) {
+        if let Ok(stream) = u32::try_from(id.wrapping_sub(self.base)) {
+            self.over(stream, Over::Complete, EndedBy::Terminator, out);
+        }
+    }
+
+    /// Streams of which nothing came for `idle` are over, whatever the others do.
+    pub fn expire(&mut self, now: Timestamp, idle: Duration, out: Out<'_>) {
+        self.settle_recent();
+        for stream in self.sorted(|_, s| now.since(s.last) >= idle) {
+            let adrift = self.streams.get(&stream).is_some_and(|s| s.adrift);
+            self.over(stream, if adrift { Over::Lost } else { Over::Timeout }, EndedBy::Idle, out);
+        }
+        if self.streams.capacity() > 64 && self.streams.len() < self.streams.capacity() / 8 {
+            self.streams.shrink_to_fit();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

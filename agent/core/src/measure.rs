@@ -1,0 +1,290 @@
+//! One inference being measured: what its dialect says is folded into facts and marks as it comes, and a record is made of them at
+//! its end. An HTTP exchange and a turn of a conversation are measured alike; who drives a [`Measure`] knows what carries it.
+
+use crate::anomaly::{Anomalies, Anomaly};
+use crate::dialect::{Dialect, FrameKind, LlmEvent};
+use crate::facts::Facts;
+use crate::http::event::{EndedBy, Over};
+use crate::http::head::RequestHead;
+use crate::inference::{Chunks, Failure, Inference, Outcome, Reason, Request, Response, Stage, Usage, Vantage};
+use crate::name::Name;
+use crate::semconv;
+use crate::stream::{ConnInfo, Direction, Side, Timestamp};
+use crate::timeline::{Ending, Timeline};
+use crate::trace::{Trace, TraceParent};
+
+/// One inference being measured.
+#[derive(Debug)]
+pub struct Measure {
+    /// What the answer said.
+    pub facts: Facts,
+    /// When.
+    pub timeline: Timeline,
+}
+
+/// How an inference ended, as what carried it says.
+#[derive(Clone, Debug)]
+pub struct Ended {
+    /// When.
+    pub at: Timestamp,
+    /// How.
+    pub how: Over,
+    /// By what.
+    pub by: EndedBy,
+    /// Whether the answer came, or was to come, as a stream.
+    pub stream: bool,
+    /// Whether an answer that is no stream could be read.
+    pub readable: bool,
+    /// Whether the prompt was to be echoed.
+    pub echoed: bool,
+    /// Why the server ended the connection, as it says itself: a close code of a WebSocket.
+    pub code: Option<Name>,
+}
+
+/// What is known of an inference beside its facts and marks.
+#[derive(Debug)]
+pub struct Exchange<'a> {
+    /// Its API.
+    pub dialect: &'static dyn Dialect,
+    /// The head of its request, or of the request that opened its conversation.
+    pub head: &'a RequestHead,
+    /// The provider that the server named.
+    pub provider: Option<&'static str>,
+    /// What was asked.
+    pub request: Request,
+    /// What was answered, as far as the facts do not say it.
+    pub response: Response,
+    /// Where.
+    pub place: &'a Place<'a>,
+}
+
+/// What a measure needs from its surroundings while it reads.
+#[derive(Debug)]
+pub struct Scratch<'a> {
+    /// Reused for the events of one frame.
+    pub events: &'a mut Vec<LlmEvent>,
+    /// Where surprises are counted.
+    pub anomalies: &'a mut Anomalies,
+    /// Where events are counted.
+    pub frames: &'a mut u64,
+}
+
+impl Measure {
+    /// A measure of an inference that begins at `start`.
+    pub fn new(start: Timestamp) -> Self {
+        Self { facts: Facts::default(), timeline: Timeline::new(start) }
+    }
+
+    /// Bytes of the answer are missing.
+    pub fn hole(&mut self) {
+        self.timeline.hole();
+        self.facts.hole_since_finish = true;
+        self.facts.hole_since_usage = true;
+    }
+
+    /// Events of the answer are missing, though the bytes that are missing need not be its own: one hole until the next event.
+    pub fn missing(&mut self) {
+        if !self.timeline.hole_since_frame() {
+            self.hole();
+        }
+    }
+
+    /// What was said for this inference in a message that is no event of it, in `cx.events`.
+    pub fn aside(&mut self, cx: &mut Scratch<'_>) {
+        cx.events.drain(..).for_each(|e| self.facts.take(e));
+    }
+
+    /// An error that was taken for this inference's was none of its own.
+    pub fn pardon(&mut self) {
+        self.facts.failed = None;
+        self.timeline.go_on();
+    }
+
+    /// One event of a stream: `kind`, and what it says in `cx.events`.
+    pub fn event(&mut self, at: Timestamp, kind: FrameKind, cx: &mut Scratch<'_>) {
+        let Self { facts, timeline } = self;
+        match kind {
+            FrameKind::KeepAlive => return,
+            FrameKind::Terminator => return timeline.terminator(at),
+            FrameKind::BadJson if facts.expected() => cx.anomalies.count(Anomaly::BadJson),
+            FrameKind::Unknown if facts.expected() => cx.anomalies.count(Anomaly::UnknownEvent),
+            FrameKind::BadJson | FrameKind::Unknown => {}
+            FrameKind::Event | FrameKind::Last => facts.recognised = true,
+            FrameKind::Perhaps => facts.recognised |= !facts.guess,
+        }
+        facts.foreign |= matches!(kind, FrameKind::BadJson | FrameKind::Unknown);
+        if timeline.terminated() {
+            cx.anomalies.count(Anomaly::AfterTerminator);
+        }
+        *cx.frames += 1;
+        timeline.frame(at, cx.events);
+        if kind == FrameKind::Last {
+            timeline.terminator(at);
+        }
+        let counted = cx.events.iter().any(|e| matches!(e, LlmEvent::Usage(_)));
+        cx.events.drain(..).for_each(|e| facts.take(e));
+        if counted {
+            facts.usage_settled = facts.finished.len() >= timeline.choices().max(1);
+            facts.hole_since_usage = false;
+        }
+    }
+
+    /// The record.
+    pub fn finish(mut self, ended: Ended, what: Exchange<'_>) -> Inference {
+        let Ended { at, how, by, stream, readable, echoed, code } = ended;
+        let last_word = !self.facts.finished.is_empty() || what.dialect.ends_with_body();
+        let end = (self.timeline.terminated() || how == Over::Complete && last_word, how);
+        let (outcome, error, reason) = self.verdict(end, stream, readable, what.response.status, code);
+        let response_ended = how == Over::Complete;
+        let ending = Ending { at, response_ended, outcome, stream, reason, choices: self.facts.finished.len(), echoed };
+        // A count that grows with the stream is final only where nothing can have followed it.
+        let outgrown = self.facts.hole_since_usage || matches!(outcome, Outcome::Lost | Outcome::Truncated);
+        let partial = what.dialect.counts_by_choice() && (self.timeline.hole_in_response() || outgrown);
+        let settled = !stream || (self.facts.usage_settled && !what.dialect.usage_grows() || !outgrown) && !partial;
+        // What is only sent again was counted when it was made.
+        let operation = what.dialect.operation(what.head);
+        let usage = self.facts.usage.filter(|u| *u != Usage::default() && settled && operation.is_inference());
+        let unseen = self.timeline.hole_in_response() || matches!(outcome, Outcome::Lost | Outcome::Truncated);
+        if unseen && self.facts.finished.len() < self.timeline.choices().max(usize::from(stream)) {
+            // Some of several choices: which reasons are missing cannot be told.
+            self.facts.finished.clear();
+        }
+        let ended_by = if self.timeline.terminated() { EndedBy::Terminator } else { by };
+        let gaps = self.timeline.holes();
+        let chunks = if stream { self.timeline.chunks() } else { Chunks::default() };
+        let timing = self.timeline.finish(&ending, usage.as_ref());
+        self.facts.finished.sort_by_key(|(choice, _)| *choice);
+        let Exchange { dialect, head, provider, request, response, place } = what;
+        let (client, server) = place.ends();
+        let provider = head.host.as_ref().and_then(|h| semconv::provider_of_host(h.as_str())).or(provider);
+        let provider = provider.or(dialect.provider());
+        Inference {
+            tap: place.info.tap,
+            vantage: place.vantage(),
+            api: dialect.about().api,
+            provider: provider.unwrap_or(semconv::PROVIDER_OTHER),
+            operation,
+            stream,
+            protocol: place.protocol,
+            client,
+            server,
+            host: head.host.clone(),
+            process: place.info.process.clone(),
+            trace: place.trace(timing.start, request.traceparent),
+            request,
+            response: Response {
+                model: self.facts.model,
+                id: self.facts.id,
+                finish_reasons: self.facts.finished.into_iter().map(|(_, reason)| reason).collect(),
+                ..response
+            },
+            outcome,
+            ended_by,
+            error,
+            usage,
+            chunks,
+            timing,
+            gaps,
+            server_timing: self.facts.server,
+        }
+    }
+
+    fn verdict(
+        &self,
+        (ended, how): (bool, Over),
+        stream: bool,
+        readable: bool,
+        status: Option<u16>,
+        code: Option<Name>,
+    ) -> (Outcome, Option<Failure>, Reason) {
+        let fail = |kind: Option<Name>, other: &str, stage| {
+            let kind = kind.or_else(|| Name::new(other));
+            kind.map(|kind| Failure { kind, stage })
+        };
+        let facts = &self.facts;
+        if let Some(status) = status.filter(|s| *s >= 400) {
+            return (Outcome::Failed, fail(facts.failed.clone().flatten(), &status.to_string(), Stage::Http), Reason::HttpError);
+        }
+        if let Some(kind) = &facts.failed {
+            return (Outcome::Failed, fail(kind.clone(), semconv::PROVIDER_OTHER, Stage::Stream), Reason::StreamError);
+        }
+        if facts.cancelled {
+            return (Outcome::Cancelled, None, Reason::ClientCancelled);
+        }
+        let hole = self.timeline.hole_in_response() || self.timeline.hole_since_frame();
+        match (stream, how) {
+            (false, Over::Complete) if status.is_some() && readable && !facts.unread => {
+                return (Outcome::Completed, None, Reason::NotStreaming);
+            }
+            (false, Over::Complete) if hole => return (Outcome::Lost, None, Reason::CaptureGap),
+            (false, Over::Complete) => return (Outcome::Lost, None, Reason::Unparsed),
+            // What lies in a hole may have been an error: only a finish reason behind it proves a good end.
+            (true, _) if ended && (!hole || !facts.finished.is_empty() && !facts.hole_since_finish) => {
+                return (Outcome::Completed, None, Reason::NoOutput);
+            }
+            _ => {}
+        }
+        match how {
+            Over::Evicted => (Outcome::Lost, None, Reason::Evicted),
+            Over::Lost => (Outcome::Lost, None, Reason::CaptureGap),
+            _ if hole => (Outcome::Lost, None, Reason::CaptureGap),
+            _ if facts.unread => (Outcome::Lost, None, Reason::Unparsed),
+            Over::ClientClosed => (Outcome::Cancelled, None, Reason::ClientCancelled),
+            Over::ServerReset => (Outcome::Failed, fail(None, "connection_reset", Stage::Transport), Reason::ServerClosed),
+            Over::Complete | Over::ServerClosed => (Outcome::Failed, fail(code, "closed_early", Stage::Transport), Reason::ServerClosed),
+            Over::Timeout => (Outcome::Failed, fail(None, "timeout", Stage::Transport), Reason::Timeout),
+            Over::InputEnded => (Outcome::Truncated, None, Reason::Truncated),
+        }
+    }
+}
+
+/// Where an inference takes place.
+#[derive(Debug)]
+pub struct Place<'a> {
+    /// The connection.
+    pub info: &'a ConnInfo,
+    /// In which direction its requests travel.
+    pub requests: Direction,
+    /// The record's `protocol`.
+    pub protocol: &'static str,
+    /// What makes ids: the pipeline's seed, the connection, the exchange.
+    pub identity: [u64; 3],
+}
+
+impl Place<'_> {
+    fn ends(&self) -> (Option<std::net::SocketAddr>, Option<std::net::SocketAddr>) {
+        match (self.info.endpoints, self.requests) {
+            (Some(e), Direction::Forward) => (Some(e.local), Some(e.remote)),
+            (Some(e), Direction::Reverse) => (Some(e.remote), Some(e.local)),
+            (None, _) => (None, None),
+        }
+    }
+
+    fn vantage(&self) -> Vantage {
+        match (self.info.side, self.requests) {
+            (Side::Middle, _) => Vantage::Unknown,
+            (Side::Local, Direction::Forward) => Vantage::Client,
+            (Side::Local, Direction::Reverse) => Vantage::Server,
+        }
+    }
+
+    fn trace(&self, start: Timestamp, parent: Option<TraceParent>) -> Trace {
+        let mut state = start.unix_nanos();
+        let mut next = |salt: u64| {
+            for word in self.identity {
+                state = mix(state ^ word).wrapping_add(salt);
+            }
+            mix(state).max(1)
+        };
+        let own = u128::from(next(1)) << 64 | u128::from(next(2));
+        Trace { trace_id: parent.map_or(own, |p| p.trace_id), span_id: next(3), parent: parent.map(|p| p.span_id) }
+    }
+}
+
+/// SplitMix64's finaliser.
+fn mix(z: u64) -> u64 {
+    let z = z.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}

@@ -1,0 +1,353 @@
+//! A conversation on a WebSocket being measured: messages of both directions in, a record per turn out.
+//!
+//! The conversation ([`crate::dialect::conversation`]) says which message begins, belongs to and ends which turn; here are the
+//! instants. What is missing in a direction is a hole in every turn that runs, and so is what ends a connection the end of each.
+
+use crate::dialect::body::Asked;
+use crate::dialect::conversation::{Beginning, Conversation, TurnEvent, TurnId};
+use crate::dialect::{self, Dialect, FrameKind};
+use crate::http::event::{EndedBy, Over, Side};
+use crate::http::head::{RequestHead, ResponseHead};
+use crate::inference::{Inference, Request, Response};
+use crate::measure::{Ended, Exchange, Measure, Place, Scratch};
+use crate::name::Name;
+use crate::stream::{ConnInfo, Direction, End, Timestamp};
+use crate::ws::frame::Role;
+use crate::ws::message::{Event, Messages};
+
+/// The record's `protocol` of a turn.
+pub const PROTOCOL: &str = "websocket";
+/// Messages in which a conversation must show what it is, where its path does not say.
+const PATIENCE: u32 = 16;
+/// Ids of turns begin here, so that none is an exchange's.
+const TURN_IDS: u64 = 1 << 32;
+
+/// What a conversation needs from its surroundings.
+#[derive(Debug)]
+pub struct Desk<'a> {
+    /// The connection.
+    pub info: &'a ConnInfo,
+    /// What makes ids: the pipeline's seed, the connection.
+    pub identity: [u64; 2],
+    /// Where surprises and events are counted.
+    pub scratch: Scratch<'a>,
+    /// Where finished inferences go.
+    pub out: &'a mut Vec<Inference>,
+}
+
+/// A turn that is not over.
+#[derive(Debug)]
+struct Turn {
+    id: TurnId,
+    measure: Measure,
+    asked: Box<Asked>,
+    request_bytes: u64,
+    response_bytes: u64,
+}
+
+/// Whose conversation it is.
+#[derive(Debug)]
+enum Talk {
+    /// Nothing said so yet: who may be meant, and after how many messages nobody is.
+    Open(Vec<(&'static dyn Dialect, Box<dyn Conversation>)>, u32),
+    Known(&'static dyn Dialect, Box<dyn Conversation>),
+}
+
+/// One connection that changed to WebSocket.
+#[derive(Debug)]
+pub struct Socket {
+    requests: Direction,
+    head: RequestHead,
+    answer: ResponseHead,
+    up: Messages,
+    down: Messages,
+    talk: Talk,
+    turns: Vec<Turn>,
+    mark: Option<Timestamp>,
+    client_finished: bool,
+    /// Reused for one message.
+    heard: Vec<TurnEvent>,
+}
+
+impl Socket {
+    /// The connection whose request `head`, sent in direction `requests`, was answered with `answer`. `None` when no known API speaks
+    /// so.
+    pub fn new(requests: Direction, head: RequestHead, answer: ResponseHead) -> Option<Self> {
+        let mut who = dialect::conversations(&head);
+        let talk = match who.len() {
+            0 => return None,
+            1 => who.pop().map(|(dialect, conversation)| Talk::Known(dialect, conversation))?,
+            _ => Talk::Open(who, PATIENCE),
+        };
+        let takeover = |no: fn(crate::http::head::Deflate) -> bool| answer.deflate.map(|d| !no(d));
+        Some(Self {
+            requests,
+            up: Messages::new(Role::Client, takeover(|d| d.client_no_context_takeover)),
+            down: Messages::new(Role::Server, takeover(|d| d.server_no_context_takeover)),
+            talk,
+            turns: Vec::new(),
+            mark: None,
+            client_finished: false,
+            heard: Vec::new(),
+            head,
+            answer,
+        })
+    }
+
+    /// In which direction the client's messages travel.
+    pub fn requests(&self) -> Direction {
+        self.requests
+    }
+
+    /// Whether nobody recognises the conversation.
+    pub fn is_unknown(&self) -> bool {
+        matches!(self.talk, Talk::Open(_, 0))
+    }
+
+    /// Turns that run.
+    pub fn in_flight(&self) -> usize {
+        self.turns.iter().filter(|t| !t.measure.timeline.terminated()).count()
+    }
+
+    /// Bytes that are buffered.
+    pub fn buffered(&self) -> usize {
+        let turns: usize = self.turns.iter().map(|t| t.measure.timeline.buffered()).sum();
+        self.up.buffered() + self.down.buffered() + turns
+    }
+
+    /// Bytes skipped in both directions since a frame was found.
+    pub fn skipped(&self) -> u64 {
+        self.up.skipped() + self.down.skipped()
+    }
+
+    /// Gives up the single gaps between chunks to save memory.
+    pub fn forget_gaps(&mut self) {
+        self.turns.iter_mut().for_each(|t| t.measure.timeline.forget_gaps());
+    }
+
+    /// Takes the next bytes of one direction.
+    pub fn data(&mut self, dir: Direction, at: Timestamp, bytes: &[u8], desk: &mut Desk<'_>) {
+        self.listen(dir, at, desk, |messages, out| messages.push(at, bytes, out));
+    }
+
+    /// Bytes of one direction are missing.
+    pub fn gap(&mut self, dir: Direction, at: Timestamp, len: Option<u64>, desk: &mut Desk<'_>) {
+        self.listen(dir, at, desk, |messages, out| messages.hole(len, out));
+    }
+
+    fn listen(&mut self, dir: Direction, at: Timestamp, desk: &mut Desk<'_>, step: impl FnOnce(&mut Messages, &mut dyn FnMut(Event<'_>))) {
+        let (from, other) = match dir == self.requests {
+            true => (Side::Request, Messages::new(Role::Client, None)),
+            false => (Side::Response, Messages::new(Role::Server, None)),
+        };
+        // The messages lend what they hold while the rest of the socket takes it.
+        let mine = if from == Side::Request { &mut self.up } else { &mut self.down };
+        let mut messages = std::mem::replace(mine, other);
+        step(&mut messages, &mut |event| match event {
+            Event::Message { begun, data, bytes } => self.message(from, begun, at, (data, bytes), desk),
+            Event::Lost => self.missing(from, at, desk),
+            Event::Close(code) => {
+                let how = if from == Side::Request { Over::ClientClosed } else { Over::ServerClosed };
+                self.all_over(at, how, EndedBy::CloseFrame, code, desk);
+            }
+            Event::Odd(what) => desk.scratch.anomalies.count(what),
+        });
+        match from {
+            Side::Request => self.up = messages,
+            Side::Response => self.down = messages,
+        }
+    }
+
+    fn message(&mut self, from: Side, begun: Timestamp, at: Timestamp, (data, bytes): (&[u8], u64), desk: &mut Desk<'_>) {
+        if let Talk::Open(who, left) = &mut self.talk {
+            match who.iter().position(|(_, c)| c.recognises(from, data)) {
+                Some(n) => {
+                    let (dialect, conversation) = who.swap_remove(n);
+                    self.talk = Talk::Known(dialect, conversation);
+                }
+                None => {
+                    *left = left.saturating_sub(1);
+                    return;
+                }
+            }
+        }
+        let Talk::Known(_, conversation) = &mut self.talk else { return };
+        let mut heard = std::mem::take(&mut self.heard);
+        desk.scratch.events.clear();
+        conversation.message(from, data, &mut heard, desk.scratch.events);
+        for event in heard.drain(..) {
+            match event {
+                TurnEvent::Begin(id, beginning) => self.begin(id, beginning, from, begun, at, bytes),
+                TurnEvent::Mark => self.mark = Some(at),
+                TurnEvent::Event(id, kind) => self.event(id, kind, (begun, at), bytes, &mut desk.scratch),
+                TurnEvent::Aside(id) => self.event(id, FrameKind::KeepAlive, (begun, at), bytes, &mut desk.scratch),
+                TurnEvent::Suspected(id) => {
+                    self.event(id, FrameKind::KeepAlive, (begun, at), bytes, &mut desk.scratch);
+                    if let Some(turn) = self.turns.iter_mut().find(|t| t.id == id) {
+                        turn.measure.timeline.terminator(at);
+                    }
+                }
+                TurnEvent::Pardoned(id) => {
+                    if let Some(turn) = self.turns.iter_mut().find(|t| t.id == id) {
+                        turn.measure.pardon();
+                    }
+                }
+                TurnEvent::Over(id) => self.over(id, at, Over::Complete, EndedBy::Terminator, None, desk),
+                TurnEvent::Lost(id) => self.lost(id, at, desk),
+                TurnEvent::Odd(what) => desk.scratch.anomalies.count(what),
+            }
+        }
+        self.heard = heard;
+    }
+
+    fn begin(&mut self, id: TurnId, beginning: Beginning, from: Side, begun: Timestamp, at: Timestamp, bytes: u64) {
+        let mark = self.mark.take();
+        let start = match (&beginning, from) {
+            (Beginning::Here(_), Side::Request) => begun,
+            (Beginning::AtMark, _) => mark.unwrap_or(at),
+            _ => at,
+        };
+        let mut measure = Measure::new(start);
+        let mut request_bytes = 0;
+        let asked = match beginning {
+            Beginning::Here(asked) => {
+                request_bytes = bytes;
+                measure.timeline.request_sent(at);
+                asked
+            }
+            Beginning::AtMark => Box::default(),
+            Beginning::Unseen => {
+                measure.timeline.start_unseen();
+                Box::default()
+            }
+        };
+        if self.blind() {
+            measure.hole();
+        }
+        self.turns.push(Turn { id, measure, asked, request_bytes, response_bytes: 0 });
+    }
+
+    /// Whether messages of the server pass unseen.
+    fn blind(&self) -> bool {
+        self.down.is_blind()
+    }
+
+    fn event(&mut self, id: TurnId, kind: FrameKind, (begun, at): (Timestamp, Timestamp), bytes: u64, cx: &mut Scratch<'_>) {
+        let Some(turn) = self.turns.iter_mut().find(|t| t.id == id) else { return cx.events.clear() };
+        turn.response_bytes += bytes;
+        match kind {
+            // No event of its own: only what it says counts.
+            FrameKind::KeepAlive => turn.measure.aside(cx),
+            kind => {
+                turn.measure.timeline.body(begun);
+                turn.measure.event(at, kind, cx);
+            }
+        }
+    }
+
+    /// Messages of a side are missing.
+    fn missing(&mut self, from: Side, at: Timestamp, desk: &mut Desk<'_>) {
+        let ask = self.turns.iter_mut().filter(|t| !t.measure.timeline.terminated());
+        match from {
+            Side::Request => {}
+            Side::Response => ask.for_each(|t| t.measure.missing()),
+        }
+        let Talk::Known(_, conversation) = &mut self.talk else { return };
+        let mut heard = std::mem::take(&mut self.heard);
+        conversation.missing(from, &mut heard);
+        for event in heard.drain(..) {
+            if let TurnEvent::Lost(id) = event {
+                self.lost(id, at, desk);
+            }
+        }
+        self.heard = heard;
+    }
+
+    /// A turn's end was not seen.
+    fn lost(&mut self, id: TurnId, at: Timestamp, desk: &mut Desk<'_>) {
+        if let Some(turn) = self.turns.iter_mut().find(|t| t.id == id) {
+            turn.measure.missing();
+        }
+        self.over(id, at, Over::Lost, EndedBy::Lost, None, desk);
+    }
+
+    fn over(&mut self, id: TurnId, at: Timestamp, how: Over, by: EndedBy, code: Option<u16>, desk: &mut Desk<'_>) {
+        let Some(n) = self.turns.iter().position(|t| t.id == id) else { return };
+        let turn = self.turns.remove(n);
+        let Talk::Known(dialect, conversation) = &self.talk else { return };
+        let identity = [desk.identity[0], desk.identity[1], TURN_IDS + id];
+        let place = Place { info: desk.info, requests: self.requests, protocol: PROTOCOL, identity };
+        let asked = &turn.asked;
+        let model = asked.model.0.clone().or_else(|| self.head.query.model.clone()).or_else(|| conversation.model());
+        let request = Request {
+            model,
+            bytes: turn.request_bytes,
+            id: self.head.id.clone(),
+            traceparent: self.head.traceparent,
+            max_tokens: asked.bound(),
+            temperature: asked.heat(),
+            top_p: asked.nucleus(),
+            choices: None,
+        };
+        let response = Response {
+            status: Some(self.answer.status),
+            bytes: turn.response_bytes,
+            content_encoding: None,
+            request_id: self.answer.id.clone(),
+            limits: self.answer.limits,
+            ..Response::default()
+        };
+        let what = Exchange { dialect: *dialect, head: &self.head, provider: self.answer.provider, request, response, place: &place };
+        let code = code.filter(|c| *c != 1000).and_then(|c| Name::new(&c.to_string()));
+        let ended = Ended { at, how, by, stream: true, readable: true, echoed: false, code };
+        desk.out.push(turn.measure.finish(ended, what));
+    }
+
+    /// Every turn is over.
+    fn all_over(&mut self, at: Timestamp, how: Over, by: EndedBy, code: Option<u16>, desk: &mut Desk<'_>) {
+        while let Some(id) = self.turns.first().map(|t| t.id) {
+            if let Talk::Known(_, conversation) = &mut self.talk {
+                conversation.forget(id);
+            }
+            self.over(id, at, how, by, code, desk);
+        }
+    }
+
+    /// The connection or one half of it ended.
+    pub fn close(&mut self, end: End, at: Timestamp, desk: &mut Desk<'_>) {
+        let by = EndedBy::from(end);
+        let client = |is: bool, else_: Over| if is { Over::ClientClosed } else { else_ };
+        let how = match end {
+            End::Finished(dir) if dir == self.requests => {
+                self.client_finished = true;
+                return;
+            }
+            End::Finished(_) => client(self.client_finished, Over::ServerClosed),
+            End::Reset(dir) => client(dir == self.requests || self.client_finished, Over::ServerReset),
+            // The process at `local` let go: the client when requests go forward, else the server.
+            End::Released => client(self.requests == Direction::Forward || self.client_finished, Over::ServerClosed),
+            // A server that lets go without a goodbye has lost its client; a client that does so aborts.
+            End::Abandoned => Over::ClientClosed,
+            End::Idle => Over::Timeout,
+            End::Evicted => Over::Evicted,
+            End::InputEnded => client(self.client_finished, Over::InputEnded),
+        };
+        self.all_over(at, how, by, None, desk);
+    }
+
+    /// Turns whose API has ended for some time, while the conversation goes on: they are over.
+    pub fn give_up(&mut self, ended: impl Fn(Timestamp) -> bool, desk: &mut Desk<'_>) {
+        while let Some((id, at)) = self.turns.iter().find_map(|t| Some((t.id, t.measure.timeline.terminator_at().filter(|at| ended(*at))?)))
+        {
+            if let Talk::Known(_, conversation) = &mut self.talk {
+                conversation.forget(id);
+            }
+            self.over(id, at, Over::Complete, EndedBy::Terminator, None, desk);
+        }
+    }
+
+    /// Whether a turn waits for no more than time to pass.
+    pub fn has_ended(&self, ended: impl Fn(Timestamp) -> bool) -> bool {
+        self.turns.iter().any(|t| t.measure.timeline.terminator_at().is_some_and(&ended))
+    }
+}

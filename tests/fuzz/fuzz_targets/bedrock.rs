@@ -1,0 +1,6 @@
+//! Messages of a stream, one a line: the shortcut of the reader changes nothing.
+#![no_main]
+use libfuzzer_sys::fuzz_target;
+use tokengauge_core::dialect::bedrock::Converse;
+
+fuzz_target!(|data: &[u8]| tokengauge_fuzz::reader(&Converse, data));
