@@ -12,14 +12,13 @@ use crate::framing::json::Skeleton;
 use crate::framing::{Frame, Framer, Framing, Unit};
 use crate::http::coding::Decoder;
 use crate::http::event::{EndedBy, Over, Side};
-use crate::http::head::{BodyLength, MediaType, RequestHead, ResponseHead};
+use crate::http::head::{BodyLength, MediaType, RequestHead, ResponseHead, Upgrade};
 use crate::inference::{Inference, Request, Response};
 use crate::measure::{Ended, Exchange, Measure, Place, Scratch};
 use crate::name::Name;
+use crate::request::RequestBody;
 use crate::stream::Timestamp;
 
-/// Containers of a request that are looked into: the request itself and what stands right in it.
-const REQUEST_DEPTH: usize = 2;
 /// Containers of an answer that are looked into: `choices[0].message.tool_calls[0].function`.
 const ANSWER_DEPTH: usize = 7;
 /// Events of no known form after which no other dialect is tried any more.
@@ -39,7 +38,9 @@ pub struct Call {
     /// Whether the request's body is one that the dialect knows.
     confirmed: bool,
     asked: Asked,
-    request_body: Option<Box<Skeleton>>,
+    request_body: Option<Box<RequestBody>>,
+    /// Whether it is known what the request asks for.
+    settled: bool,
     request_decoder: Option<Box<Decoder>>,
     request_bytes: u64,
     response: Option<Box<ResponseHead>>,
@@ -71,7 +72,8 @@ impl Call {
             certainty,
             confirmed: false,
             asked: Asked::default(),
-            request_body: dialect.map(|_| Box::new(Skeleton::new(REQUEST_DEPTH))),
+            request_body: dialect.map(|_| Box::new(RequestBody::new(&head))),
+            settled: false,
             request_decoder,
             request_bytes: 0,
             measure: Measure::new(begun),
@@ -91,20 +93,21 @@ impl Call {
         self.dialect.is_some() && (self.certainty == Match::Certain || facts.recognised || self.confirmed && !facts.foreign)
     }
 
+    /// Whether this may turn out to be LLM traffic.
+    pub fn may_be_llm(&self) -> bool {
+        self.dialect.is_some()
+    }
+
     /// Whether what was seen until the end makes it an inference. Where path and body only make it likely, the answer must be known:
     /// unless it is an error, or none came, and nobody but the two ends is to blame.
     fn is_known(&self, how: Over) -> bool {
+        let facts = &self.measure.facts;
         let status = self.response.as_ref().map(|r| r.status);
         let unseen = self.measure.timeline.holes() > 0 || matches!(how, Over::InputEnded | Over::Evicted | Over::Lost);
         let unanswered = self.response_bytes == 0 && !unseen;
         self.certainty == Match::Certain
-            || self.measure.facts.recognised
-            || self.confirmed && !self.measure.facts.foreign && (unanswered || status.is_some_and(|s| s >= 400))
-    }
-
-    /// Whether this may turn out to be LLM traffic.
-    pub fn may_be_llm(&self) -> bool {
-        self.dialect.is_some()
+            || facts.recognised
+            || self.confirmed && !facts.foreign && (unanswered || status.is_some_and(|s| s >= 400))
     }
 
     /// Bytes that are buffered.
@@ -134,7 +137,7 @@ impl Call {
     }
 
     /// Bytes of the request's body.
-    pub fn request_body(&mut self, bytes: &[u8], cx: &mut Scratch<'_>) {
+    pub fn request_body(&mut self, at: Timestamp, bytes: &[u8], cx: &mut Scratch<'_>) {
         self.request_bytes += bytes.len() as u64;
         let Some(body) = &mut self.request_body else { return };
         match &mut self.request_decoder {
@@ -146,15 +149,30 @@ impl Call {
                 }
             }
         }
+        if !self.settled && body.is_complete() {
+            self.measure.timeline.request_sent(at);
+            self.settle(cx);
+        }
     }
 
     /// The request is complete.
     pub fn request_end(&mut self, at: Timestamp, cx: &mut Scratch<'_>) {
-        self.measure.timeline.request_sent(at);
         self.request_decoder = None;
-        let Some(body) = self.request_body.take() else { return };
-        let asked = body.finish().and_then(|b| dialect::body::object::<Asked>(b).ok_or(Anomaly::BadJson));
-        match asked {
+        if !self.settled {
+            self.measure.timeline.request_sent(at);
+            self.settle(cx);
+        }
+        // Whether it asked more than once is looked at when the exchange is over.
+        if !self.request_body.as_ref().is_some_and(|body| body.is_several()) {
+            self.request_body = None;
+        }
+    }
+
+    /// What is asked for can be read.
+    fn settle(&mut self, cx: &mut Scratch<'_>) {
+        self.settled = true;
+        let Some(body) = &self.request_body else { return };
+        match body.asked(self.dialect) {
             Ok(asked) => {
                 let fits = self.dialect.is_some_and(|d| d.confirms(&asked));
                 let other = (!fits).then(|| dialect::by_body(&self.head, &asked)).flatten();
@@ -163,12 +181,15 @@ impl Call {
                 if !fits && (other.is_some() || self.certainty < Match::Certain) {
                     self.dialect = other.map(|(d, _)| d);
                     self.certainty = other.map_or(Match::No, |(_, m)| m.min(Match::Likely));
+                } else if self.head.media == MediaType::Grpc {
+                    // A service's name and what it is asked, both of which the dialect knows, leave no doubt.
+                    self.certainty = Match::Certain;
                 }
                 self.confirmed = self.certainty >= Match::Likely && (fits || other.is_some());
                 self.asked = asked;
             }
             // A request that cannot be read keeps its place where the path is sure, and may yet be known by its answer where the
-            // path is one of an API's. One without a body has nothing to read.
+            // path is one of an API's; one without a body has nothing to read.
             Err(_) if self.certainty < Match::Likely => self.dialect = None,
             Err(_) if self.certainty == Match::Likely => self.certainty = Match::Maybe,
             Err(_) if self.request_bytes == 0 => {}
@@ -181,7 +202,6 @@ impl Call {
         self.measure.timeline.response_head(begun);
         if let Some(dialect) = self.dialect {
             self.reader = Some(dialect.reader());
-            self.measure.facts.guess = !self.confirmed && self.certainty < Match::Certain;
             let framing = match head.media {
                 _ if head.status >= 400 => None,
                 MediaType::EventStream => Some(Framing::Sse),
@@ -191,10 +211,11 @@ impl Call {
                 MediaType::Json | MediaType::Other | MediaType::Missing => None,
             };
             self.body = framing.map_or(Body::Undecided, |f| Body::Stream(Framer::new(f)));
-            // A JSON body that the dialect knows to be cut into pieces. Whose length is known beforehand is no stream.
-            let sized = matches!(head.body, BodyLength::Bytes(_)) && self.certainty < Match::Certain;
-            let whole = head.status >= 400 || self.measure.facts.guess || sized;
-            self.pieces = dialect.framing(&self.head, &self.asked).filter(|_| !whole);
+            // A JSON body that the dialect knows to be cut into pieces.
+            // Whose length is known beforehand is no stream.
+            let sized = matches!(head.body, BodyLength::Bytes(_));
+            let known = self.confirmed || self.certainty == Match::Certain;
+            self.pieces = dialect.framing(&self.head, &self.asked).filter(|_| head.status < 400 && known && !sized);
             cx.events.clear();
             if let Some(reader) = self.reader.as_deref_mut() {
                 reader.head(&head, cx.events);
@@ -231,10 +252,17 @@ impl Call {
         })
     }
 
-    /// Asks for the memory that [`Call::event`] will need. The result says nothing.
+    /// Asks for the memory that [`Call::event`] will need, but for the shape's. The result says nothing.
+    #[inline]
     pub fn touch(&self) -> u64 {
-        let shape = self.reader.as_deref().and_then(Reader::shape).map_or(0, Shape::touch);
-        u64::from(shape) ^ self.response_bytes ^ self.measure.timeline.touch() ^ u64::from(self.measure.facts.recognised)
+        let framer = u64::from(matches!(self.body, Body::Stream(_)));
+        framer ^ self.response_bytes ^ self.measure.timeline.touch() ^ u64::from(self.measure.facts.recognised)
+    }
+
+    /// What the next event looks like if it is like the last one.
+    #[inline]
+    pub fn shape(&self) -> Option<&Shape> {
+        self.reader.as_deref()?.shape()
     }
 
     /// Bytes of the response's body.
@@ -242,7 +270,8 @@ impl Call {
         self.measure.timeline.body(at);
         self.response_bytes += bytes.len() as u64;
         let (Some(reader), Some(dialect)) = (&mut self.reader, &mut self.dialect) else { return };
-        let who = Who { reader, dialect, head: &self.head, asked: &self.asked };
+        let sure = self.confirmed || self.certainty == Match::Certain;
+        let who = Who { sure, reader, dialect, head: &self.head, asked: &self.asked };
         let mut parts = Reading { who, measure: &mut self.measure, body: &mut self.body, pieces: self.pieces, at };
         match &mut self.decoder {
             None => parts.plain(bytes, cx),
@@ -257,9 +286,13 @@ impl Call {
 
     /// The response's trailers.
     pub fn trailers(&mut self, grpc_status: Option<u32>) {
-        if let Some(code) = grpc_status.filter(|code| *code != 0) {
-            let known = self.measure.facts.failed.take().flatten();
-            self.measure.facts.failed = Some(known.or_else(|| Name::new(grpc_code(code))));
+        match grpc_status {
+            None => {}
+            Some(0) => self.measure.facts.ended_well = true,
+            Some(code) => {
+                let known = self.measure.facts.failed.take().flatten();
+                self.measure.facts.failed = Some(known.or_else(|| Name::new(grpc_code(code))));
+            }
         }
     }
 
@@ -281,11 +314,18 @@ impl Call {
                 match &mut self.body {
                     Body::Stream(framer) => framer.hole(),
                     Body::Json(skeleton) => skeleton.hole(),
-                    // What lies in the hole would have decided.
-                    Body::Undecided => {
-                        self.measure.facts.unread = true;
-                        self.body = Body::Skipped;
-                    }
+                    // What comes next is not the first byte, and says nothing about the rest.
+                    Body::Undecided => match self.pieces {
+                        Some(framing) => {
+                            let mut framer = Framer::new(framing);
+                            framer.hole();
+                            self.body = Body::Stream(framer);
+                        }
+                        None => {
+                            self.measure.facts.unread = true;
+                            self.body = Body::Skipped;
+                        }
+                    },
                     Body::Skipped => {}
                 }
             }
@@ -297,7 +337,8 @@ impl Call {
         if let Body::Stream(_) = self.body
             && let (Some(reader), Some(dialect)) = (&mut self.reader, &mut self.dialect)
         {
-            let who = Who { reader, dialect, head: &self.head, asked: &self.asked };
+            let sure = self.confirmed || self.certainty == Match::Certain;
+            let who = Who { sure, reader, dialect, head: &self.head, asked: &self.asked };
             Reading { who, measure: &mut self.measure, body: &mut self.body, pieces: None, at }.finish(how, cx);
         }
         let status = self.response.as_ref().map(|r| r.status);
@@ -307,17 +348,38 @@ impl Call {
             let whole = self.answer(skeleton, http_error, how, cx)?;
             (self.measure.facts, self.dialect, readable) = (whole.facts, Some(whole.dialect), whole.readable);
         }
+        // Who asks to change to another protocol has asked for nothing yet, unless that was refused.
+        if self.head.upgrade == Some(Upgrade::WebSocket) && !http_error {
+            return None;
+        }
         let dialect = self.dialect?;
+        let grpc = self.response.as_ref().is_some_and(|r| r.media == MediaType::Grpc);
+        if self.request_body.as_ref().is_some_and(|body| body.is_several()) || grpc && self.measure.facts.went_on {
+            cx.anomalies.count(Anomaly::SeveralRequests);
+            return None;
+        }
         if !self.is_known(how) {
             return None;
         }
         let asked_stream = dialect.streams(&self.head, &self.asked) == Some(true);
         let stream = match (&self.body, &self.response) {
+            // Every answer of gRPC is messages, a stream or not.
+            (Body::Stream(_), Some(r)) if r.media == MediaType::Grpc => {
+                let told = dialect.streams(&self.head, &self.asked).or(self.reader.as_ref().and_then(|r| r.streams()));
+                !http_error && told != Some(false)
+            }
             (Body::Stream(_), Some(_)) => !http_error,
             (Body::Json(_), _) => false,
-            (_, Some(r)) => !http_error && (r.media == MediaType::EventStream || r.media != MediaType::Json && asked_stream),
+            (_, Some(r)) => {
+                let named = r.media == MediaType::EventStream || self.pieces.is_some();
+                !http_error && (named || r.media != MediaType::Json && asked_stream)
+            }
             (_, None) => asked_stream,
         };
+        if !stream && !matches!(self.body, Body::Json(_)) {
+            // What the head counted stands for the body only where that was read.
+            self.measure.facts.usage = None;
+        }
         let echoed = self.asked.echo.0 == Some(true);
         let asked_model = self.asked.model.0.take().or_else(|| dialect.model(&self.head)).or_else(|| self.head.query.model.clone());
         let request = Request {
@@ -349,8 +411,8 @@ impl Call {
     fn answer(&self, skeleton: &Skeleton, http_error: bool, how: Over, cx: &mut Scratch<'_>) -> Option<Whole> {
         let mut dialect = self.dialect?;
         // What the head said stays.
-        let Facts { server, unread, recognised, usage, guess, .. } = self.measure.facts;
-        let mut facts = Facts { server, unread, recognised, guess, ..Facts::default() };
+        let Facts { server, unread, recognised, usage, .. } = self.measure.facts;
+        let mut facts = Facts { server, unread, recognised, ..Facts::default() };
         let body = match skeleton.finish() {
             Ok(body) if how == Over::Complete => body,
             Ok(_) => return Some(Whole { facts, dialect, readable: false }),
@@ -387,9 +449,12 @@ impl Call {
             FrameKind::Unknown => Some(Anomaly::UnknownEvent),
             _ => None,
         };
-        surprise.into_iter().filter(|_| facts.expected()).for_each(|what| cx.anomalies.count(what));
+        let sure = self.confirmed || self.certainty == Match::Certain;
+        if sure {
+            surprise.into_iter().for_each(|what| cx.anomalies.count(what));
+        }
         let readable = surprise.is_none();
-        facts.recognised |= readable && (!guess || kind != FrameKind::Perhaps);
+        facts.recognised |= readable && (sure || kind != FrameKind::Perhaps);
         facts.foreign |= !readable;
         cx.events.drain(..).for_each(|e| facts.take(e));
         // A tentative dialect whose answer it does not know was the wrong guess.
@@ -432,6 +497,8 @@ struct Whole {
 
 /// Who reads an answer, and what makes another the better reader.
 struct Who<'c> {
+    /// Whether the request is the dialect's own: then what it cannot read is a surprise, not somebody else's.
+    sure: bool,
     reader: &'c mut Box<dyn Reader>,
     dialect: &'c mut &'static dyn Dialect,
     head: &'c RequestHead,
@@ -485,7 +552,7 @@ impl Reading<'_> {
                 // `data`, `event`, `id`, `retry`, a comment.
                 Some(b'd' | b'e' | b'i' | b'r' | b':') => *self.body = Body::Stream(Framer::new(Framing::Sse)),
                 Some(_) => {
-                    if !self.measure.facts.guess {
+                    if self.who.sure {
                         cx.anomalies.count(Anomaly::UnknownBody);
                     }
                     self.measure.facts.unread = true;
@@ -549,5 +616,5 @@ fn unit_of(unit: Unit<'_>, at: Timestamp, who: &mut Who<'_>, measure: &mut Measu
     };
     cx.events.clear();
     let kind = who.frame(frame, &mut measure.facts, cx.events);
-    measure.event(at, kind, cx);
+    measure.event(at, kind, who.sure, cx);
 }

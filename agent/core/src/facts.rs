@@ -26,14 +26,16 @@ pub struct Facts {
     pub server: Option<ServerTiming>,
     /// Whether the answer is one of the dialect's.
     pub recognised: bool,
-    /// Whether the request alone does not say that this is an inference: what cannot be read is no surprise then.
-    pub guess: bool,
     /// Whether there was an answer of another form.
     pub foreign: bool,
-    /// How many events of no known form were shown to other dialects.
+    /// How many events were shown to other dialects.
     pub tries: u32,
     /// Whether something could not be read at all.
     pub unread: bool,
+    /// Whether the protocol that carries the answer says that it ended as it should (`grpc-status: 0`).
+    pub ended_well: bool,
+    /// Whether events came behind the terminator.
+    pub went_on: bool,
     /// Whether bytes are missing behind the last finish reason.
     pub hole_since_finish: bool,
     /// Whether `usage` is the last word: it came with the finish reasons or behind them.
@@ -43,11 +45,6 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Whether what cannot be read is a surprise.
-    pub fn expected(&self) -> bool {
-        !self.guess || self.recognised
-    }
-
     /// Takes what a dialect says.
     pub fn take(&mut self, event: LlmEvent) {
         match event {

@@ -34,15 +34,15 @@ pub struct Timeline {
     first_output: Option<Timestamp>,
     first_generated: Option<Timestamp>,
     terminator: Option<Timestamp>,
-    /// Tokens that events said to hold before the first output.
-    tokens_before: u64,
-    /// Tokens up to and in the first event with output, where they are exactly known.
-    first_tokens: Option<FirstTokens>,
     start: Timestamp,
     request_sent: Option<Timestamp>,
     response_head: Option<Timestamp>,
     /// Whether reasoning was only summarised: its text says nothing about the pace of its tokens.
     summarised: bool,
+    /// Tokens that events said to hold before the first output.
+    tokens_before: u64,
+    /// Tokens up to and in the first event with output, where they are exactly known.
+    first_tokens: Option<FirstTokens>,
     /// As `first_choice`, for the others.
     choices: Vec<(u32, Option<Timestamp>)>,
     holes: u32,
@@ -113,9 +113,9 @@ impl Timeline {
             seen: Seen::default(),
             summarised: false,
             chunks: Chunks::default(),
+            first_choice: None,
             tokens_before: 0,
             first_tokens: None,
-            first_choice: None,
             choices: Vec::new(),
             gaps: Gaps::default(),
             max_stall: 0,
@@ -472,9 +472,9 @@ impl Timeline {
 
     /// The tokens behind the first event with output over the time they took, where it is exactly known how many they are.
     fn tpot_after_first_chunk(&self, measured: bool, usage: Option<&Usage>) -> Option<f64> {
-        let (first, last) = (self.first_generated?, self.last_generated().filter(|_| measured)?);
+        let (first, last) = (self.first_generated.filter(|_| measured)?, self.last_generated);
         let usage = usage?;
-        let hidden = usage.reasoning.filter(|_| self.chunks.reasoning == 0).unwrap_or(0);
+        let hidden = usage.reasoning.filter(|_| self.chunks.reasoning == 0 || self.summarised).unwrap_or(0);
         let behind = match self.first_tokens? {
             FirstTokens::Shown(n) => usage.output?.checked_sub(hidden)?.checked_sub(n)?,
             FirstTokens::Counted(n) => usage.output?.checked_sub(n)?,

@@ -167,13 +167,6 @@ pub struct IsList(pub bool);
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct IsThere(pub bool);
 
-/// Whether a value is a text in words: no GraphQL, no SQL, no JSON.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Prose(pub bool);
-
-/// How many elements a list has; anything else is `None`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Length(pub Option<u64>);
 /// Whether a prompt is there, and whether it is an object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Prompt(pub bool, pub bool);
@@ -184,6 +177,14 @@ impl<'de> Deserialize<'de> for Prompt {
         Ok(Self(!matches!(any, Any::Null), matches!(any, Any::Object)))
     }
 }
+
+/// Whether a value is a text in words: no GraphQL, no SQL, no JSON.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Prose(pub bool);
+
+/// How many elements a list has; anything else is `None`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Length(pub Option<u64>);
 
 /// A class of low cardinality: a string without white space, or a number; anything else is `None`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

@@ -382,10 +382,10 @@ impl Session {
         let content = m.server_content.0.as_ref();
         let complete = content.is_some_and(|c| c.turn_complete.0 == Some(true));
         if self.blind {
-            // With this one over, the next can be told.
+            // With this one over, the next that is asked for can be told.
             self.blind = !complete;
             if complete {
-                self.unsure = [false; 2];
+                self.unsure = [false, true];
             }
             return;
         }
@@ -445,12 +445,17 @@ impl Conversation for Session {
         }
     }
 
-    fn missing(&mut self, from: Side, _out: &mut Vec<TurnEvent>) {
+    fn missing(&mut self, from: Side, out: &mut Vec<TurnEvent>) {
         match from {
             Side::Request => self.unsure[0] = true,
             Side::Response => {
                 self.unsure[1] = true;
                 self.marked = false;
+                if self.running.len() > 1 {
+                    // The end of the first may be among them.
+                    self.blind = true;
+                    out.extend(self.running.drain(..).map(TurnEvent::Lost));
+                }
             }
         }
     }
@@ -462,5 +467,114 @@ impl Conversation for Session {
 
     fn model(&self) -> Option<Name> {
         self.model.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dialect::conversation::hold;
+    use expect_test::{Expect, expect};
+
+    const ASK: &str = r#">{"clientContent":{"turnComplete":true}}"#;
+    const TEXT: &str = r#"<{"serverContent":{"modelTurn":{"parts":[{"text":"a"}]}}}"#;
+    const DONE: &str = r#"<{"serverContent":{"turnComplete":true}}"#;
+    const COUNTS: &str = r#"<{"usageMetadata":{"promptTokenCount":1}}"#;
+
+    fn check(lines: &[&str], want: Expect) {
+        want.assert_eq(&hold(Box::new(Session::default()), lines));
+    }
+
+    #[test]
+    fn one_after_the_other() {
+        check(
+            &[ASK, TEXT, DONE, COUNTS, ASK, ASK, TEXT, DONE, TEXT, DONE, COUNTS],
+            expect![[r#"
+            0 begins here [0]
+            0 Event [1]
+            0 Last [0]
+            0 aside [1]
+            0 over, 1 begins here [0]
+            2 begins here [0]
+            1 Event [1]
+            1 Last, 1 over [0]
+            2 Event [1]
+            2 Last [0]
+            2 aside [1]
+        "#]],
+        );
+        check(
+            &[r#">{"clientContent":{"turnComplete":false}}"#, r#">{"realtimeInput":{"text":"x"}}"#, DONE],
+            expect![[r#"
+             [0]
+            0 begins here [0]
+            0 Last [0]
+        "#]],
+        );
+        check(
+            &[TEXT, DONE, DONE, "<[]", "<{", ">{", r#"<{"toolCall":{"functionCalls":[{"name":"f"},{"args":{}}]}}"#],
+            expect![[r#"
+            0 begins unseen, 0 Event [1]
+            0 Last [0]
+            missed_start [0]
+            bad_json [0]
+            bad_json [0]
+            bad_json [0]
+            0 over, 1 begins unseen, 1 Event [2]
+        "#]],
+        );
+    }
+
+    #[test]
+    fn missing_messages() {
+        check(
+            &[ASK, TEXT, "?", TEXT, DONE, ASK, TEXT, DONE],
+            expect![[r#"
+            0 begins here [0]
+            0 Event [1]
+             [0]
+            0 Event [1]
+            0 Last [0]
+            0 over, 1 begins here [0]
+            1 Event [1]
+            1 Last [0]
+        "#]],
+        );
+        check(
+            &[ASK, TEXT, "?", ASK, TEXT, DONE, ASK, TEXT, DONE],
+            expect![[r#"
+            0 begins here [0]
+            0 Event [1]
+             [0]
+            1 begins here, 0 lost, 1 lost [0]
+             [0]
+             [0]
+            2 begins here [0]
+            2 Event [1]
+            2 Last [0]
+        "#]],
+        );
+        check(
+            &["!", ASK, TEXT, DONE, ASK, TEXT, DONE],
+            expect![[r#"
+             [0]
+            0 begins here, 0 lost [0]
+             [0]
+             [0]
+            1 begins here [0]
+            1 Event [1]
+            1 Last [0]
+        "#]],
+        );
+        check(
+            &["?", TEXT, DONE, TEXT, DONE],
+            expect![[r#"
+             [0]
+            missed_start [0]
+            missed_start [0]
+            0 begins unseen, 0 Event [1]
+            0 Last [0]
+        "#]],
+        );
     }
 }

@@ -10,19 +10,23 @@ pub mod bedrock_invoke;
 pub mod body;
 pub mod cohere;
 pub mod conversation;
+pub mod engine;
 pub mod gemini;
 pub mod gemini_live;
 mod growth;
 pub mod interactions;
+pub mod kserve;
 pub mod llama_cpp;
 pub mod ollama;
 pub mod openai;
+pub mod protobuf;
 pub mod realtime;
 pub mod rerank;
 pub mod responses;
 pub mod sglang;
 pub mod shape;
 pub mod tgi;
+pub mod tgis;
 pub mod triton;
 mod turns;
 pub mod unknown;
@@ -63,6 +67,11 @@ pub static DIALECTS: &[&dyn Dialect] = &[
     &sglang::Generate,
     &llama_cpp::Completion,
     &triton::Generate,
+    &engine::SGLANG,
+    &engine::VLLM,
+    &engine::TENSORRT_LLM,
+    &tgis::Tgis,
+    &kserve::Infer,
     // The last: what nobody else claims.
     &unknown::Unknown,
 ];
@@ -103,9 +112,9 @@ pub trait Dialect: Sync + std::fmt::Debug {
         self.about().operation
     }
 
-    /// Whether usage that comes with a finish reason may still be outgrown by a later event.
-    fn usage_grows(&self) -> bool {
-        false
+    /// Whether a finish reason says that no output of its choice follows, so that the usage which comes with it is final.
+    fn finish_is_last(&self) -> bool {
+        true
     }
 
     /// Whether a request with this head may be one of its own.
@@ -116,6 +125,12 @@ pub trait Dialect: Sync + std::fmt::Debug {
 
     /// A reader for one answer.
     fn reader(&self) -> Box<dyn Reader>;
+
+    /// What a request says that is no JSON: the first message of a gRPC call, reduced by [`crate::framing::protobuf::Skeleton`]. `None`
+    /// when it cannot be read.
+    fn asked(&self, _message: &[u8]) -> Option<Asked> {
+        None
+    }
 
     /// The model that the request names outside its body.
     fn model(&self, _head: &RequestHead) -> Option<Name> {
@@ -168,6 +183,11 @@ pub trait Reader: std::fmt::Debug + Send {
 
     /// One event of a stream.
     fn frame(&mut self, frame: Frame<'_>, out: &mut Vec<LlmEvent>) -> FrameKind;
+
+    /// Whether what was read is a stream's, where the way in which it is cut does not tell: gRPC.
+    fn streams(&self) -> Option<bool> {
+        None
+    }
 
     /// What the stream's next event looks like if it is like the last one. An event of this shape is what [`Shape::delta`] says; it
     /// need not be given to [`Reader::frame`].

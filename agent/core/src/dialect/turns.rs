@@ -179,7 +179,17 @@ impl Turns {
     fn created(&mut self, response: Option<Name>, lane: Option<Name>, out: &mut Vec<TurnEvent>) -> Option<usize> {
         // A response that was cut off from us and is not heard of when the next one is made, is over.
         self.give_up(|t| t.doubtful && t.response.is_some() && t.lane == lane, out);
-        if let Some(n) = self.turns.iter().position(|t| t.response.is_none() && t.lane == lane) {
+        // Which of several it is, or whether it is one's that spoke, cannot be told where messages are missing.
+        let waits = |t: &Turn| t.response.is_none() && t.lane == lane;
+        let several = self.turns.iter().filter(|t| waits(t)).count() + usize::from(self.marked) > 1;
+        if several && self.turns.iter().any(|t| waits(t) && t.doubtful) {
+            self.give_up(waits, out);
+            self.marked = false;
+            self.gone.extend(response);
+            out.push(TurnEvent::Odd(Anomaly::MissedStart));
+            return None;
+        }
+        if let Some(n) = self.turns.iter().position(waits) {
             let turn = &mut self.turns[n];
             if std::mem::take(&mut turn.suspect) {
                 out.push(TurnEvent::Pardoned(turn.id));
@@ -357,5 +367,217 @@ impl Conversation for Turns {
 
     fn model(&self) -> Option<Name> {
         self.model.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dialect::conversation::hold;
+    use expect_test::{Expect, expect};
+
+    const CREATE: &str = r#">{"type":"response.create"}"#;
+
+    fn check(kind: Kind, lines: &[&str], want: Expect) {
+        want.assert_eq(&hold(Box::new(Turns::new(kind)), lines));
+    }
+
+    fn created(id: &str) -> String {
+        format!(r#"<{{"type":"response.created","response":{{"id":"{id}"}}}}"#)
+    }
+
+    fn delta(id: &str) -> String {
+        format!(r#"<{{"type":"response.output_text.delta","response_id":"{id}","delta":"x"}}"#)
+    }
+
+    fn done(id: &str) -> String {
+        format!(r#"<{{"type":"response.done","response":{{"id":"{id}","status":"completed","usage":{{"output_tokens":3}}}}}}"#)
+    }
+
+    #[test]
+    fn missing_messages_of_the_server() {
+        // Its creation is missing: it is told by being the only one that waits.
+        check(
+            Kind::Realtime,
+            &[CREATE, "?", &delta("a"), &done("a")],
+            expect![[r#"
+            0 begins here [0]
+             [0]
+            0 Event [1]
+            0 Last, 0 over [3]
+        "#]],
+        );
+        // Nothing more of the first: the next creation says that it is over.
+        check(
+            Kind::Realtime,
+            &[CREATE, &created("a"), "?", CREATE, &created("b"), &delta("a"), &done("b")],
+            expect![[r#"
+            0 begins here [0]
+            0 Event [2]
+             [0]
+            1 begins here [0]
+            0 lost, 1 Event [2]
+             [0]
+            1 Last, 1 over [2]
+        "#]],
+        );
+        // Not even its creation: who asks again has got the answer before.
+        check(
+            Kind::Realtime,
+            &[CREATE, "?", CREATE, &created("b"), &done("b")],
+            expect![[r#"
+            0 begins here [0]
+             [0]
+            0 lost, 1 begins here [0]
+            1 Event [2]
+            1 Last, 1 over [2]
+        "#]],
+        );
+        // The mark is missing, or is older than the hole.
+        check(
+            Kind::Realtime,
+            &[r#"<{"type":"input_audio_buffer.committed"}"#, "?", &created("a"), &done("a"), &created("b"), &done("b")],
+            expect![[r#"
+                mark [0]
+                 [0]
+                missed_start [0]
+                 [0]
+                0 begins unseen, 0 Event [2]
+                0 Last, 0 over [2]
+            "#]],
+        );
+    }
+
+    #[test]
+    fn missing_messages_of_the_client() {
+        check(
+            Kind::Realtime,
+            &[
+                "!",
+                &created("a"),
+                &done("a"),
+                r#"<{"type":"input_audio_buffer.committed"}"#,
+                &created("b"),
+                &done("b"),
+                "!",
+                CREATE,
+                &created("c"),
+                &done("c"),
+            ],
+            expect![[r#"
+                 [0]
+                missed_start [0]
+                 [0]
+                mark [0]
+                0 begins at the mark, 0 Event [2]
+                0 Last, 0 over [2]
+                 [0]
+                1 begins here [0]
+                1 Event [2]
+                1 Last, 1 over [2]
+            "#]],
+        );
+    }
+
+    #[test]
+    fn errors() {
+        let error = r#"<{"type":"error","error":{"type":"t","event_id":null}}"#;
+        check(
+            Kind::Realtime,
+            &[CREATE, error, &created("a"), error, &done("a")],
+            expect![[r#"
+            0 begins here [0]
+            0 suspected [1]
+            0 pardoned, 0 Event [2]
+             [0]
+            0 Last, 0 over [2]
+        "#]],
+        );
+        check(
+            Kind::Realtime,
+            &[CREATE, error, CREATE, &created("b"), &done("b")],
+            expect![[r#"
+            0 begins here [0]
+            0 suspected [1]
+            0 over, 1 begins here [0]
+            1 Event [2]
+            1 Last, 1 over [2]
+        "#]],
+        );
+        check(
+            Kind::Realtime,
+            &[CREATE, error, "?"],
+            expect![[r#"
+            0 begins here [0]
+            0 suspected [1]
+            0 lost [0]
+        "#]],
+        );
+        check(
+            Kind::Realtime,
+            &[error, "<[]", "<{", r#"<{"type":7}"#, r#">{"type":{}}"#],
+            expect![[r#"
+             [0]
+            bad_json [0]
+            bad_json [0]
+             [0]
+             [0]
+        "#]],
+        );
+        check(
+            Kind::Responses,
+            &[CREATE, &created("a"), error, CREATE, error],
+            expect![[r#"
+            0 begins here [0]
+            0 Event [1]
+            0 Event [1]
+            1 begins here [0]
+            0 Event [1]
+        "#]],
+        );
+    }
+
+    #[test]
+    fn lanes() {
+        let lane = |kind: &str, lane: &str| {
+            format!(r#"<{{"type":"response.{kind}","stream_id":"{lane}","delta":"x","response":{{"id":"r{lane}"}}}}"#)
+        };
+        let ask = |lane: &str| format!(r#">{{"type":"response.create","stream_id":"{lane}"}}"#);
+        let event = |lane: &str| format!(r#"<{{"type":"response.output_text.delta","stream_id":"{lane}","delta":"x"}}"#);
+        check(
+            Kind::Responses,
+            &[
+                &ask("1"),
+                &ask("2"),
+                &lane("created", "2"),
+                &lane("created", "1"),
+                &event("1"),
+                &event("2"),
+                &event("3"),
+                &lane("completed", "1"),
+                &event("2"),
+                &lane("completed", "2"),
+            ],
+            expect![[r#"
+                0 begins here [0]
+                1 begins here [0]
+                1 Event [1]
+                0 Event [1]
+                0 Event [1]
+                1 Event [1]
+                 [0]
+                0 Last, 0 over [0]
+                1 Event [1]
+                1 Last, 1 over [0]
+            "#]],
+        );
+    }
+
+    #[test]
+    fn turns_are_bounded() {
+        let mut lines = vec![CREATE; MAX_TURNS + 2];
+        lines.push("?");
+        let log = hold(Box::new(Turns::new(Kind::Realtime)), &lines);
+        assert_eq!(log.matches("lost").count(), 2, "{log}");
     }
 }

@@ -15,7 +15,7 @@ use crate::framing::Frame;
 use crate::http::head::{MediaType, Method, RequestHead};
 use crate::inference::Operation;
 
-use super::body::{Asked, ErrorField, IsThere, object};
+use super::body::{Asked, ErrorField, object};
 use super::growth::Growth;
 use super::{About, Dialect, FrameKind, LlmEvent, Match, Output, Reader};
 
@@ -74,8 +74,8 @@ impl Dialect for Unknown {
     }
 
     fn confirms(&self, a: &Asked) -> bool {
-        let prompts = [IsThere(a.prompt.0), a.input, a.inputs, a.text, a.message, a.question, a.text_input];
-        a.messages.0 || a.contents.0 || a.query.0 || prompts.iter().any(|p| p.0)
+        let prompts = [a.input, a.inputs, a.text, a.message, a.question, a.text_input];
+        a.messages.0 || a.contents.0 || a.query.0 || a.prompt.0 || prompts.iter().any(|p| p.0)
     }
 
     fn reader(&self) -> Box<dyn Reader> {
