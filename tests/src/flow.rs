@@ -26,6 +26,8 @@
 //! 9 < @exception CLASS {json}                 the same, as an exception
 //! 9 < @wrapped {json}                         the same, as Bedrock wraps what a model says: base64 in an event `chunk`
 //! 9 < @last                                   the last chunk
+//! 0 > @call URL FIELDS                        a whole gRPC request with one message, as [`crate::protobuf`] writes it
+//! 9 < @grpc FIELDS                            one HTTP chunk with one gRPC message
 //! 9 < @json STATUS [name:value …] {json}      a whole JSON response
 //! 9 < @ws …                                   frames of a WebSocket: [`crate::wire_ws`]
 //! ```
@@ -35,6 +37,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
+use crate::protobuf;
 use base64::Engine as _;
 use flate2::Compression;
 use flate2::write::{GzEncoder, ZlibEncoder};
@@ -196,8 +199,13 @@ fn chunk(bytes: &[u8]) -> Vec<u8> {
     [format!("{:x}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat()
 }
 
+/// A message of gRPC: not compressed, its length, its bytes.
+fn prefixed(message: &[u8]) -> Vec<u8> {
+    [&[0][..], &(message.len() as u32).to_be_bytes(), message].concat()
+}
+
 /// Bytes with the escapes of the format undone.
-fn unescape(text: &str) -> Result<Vec<u8>, String> {
+pub(crate) fn unescape(text: &str) -> Result<Vec<u8>, String> {
     let mut out = Vec::new();
     let mut bytes = text.bytes();
     while let Some(b) = bytes.next() {
@@ -275,6 +283,17 @@ fn helper(word: &str, rest: &str, coder: &mut Coder) -> Result<Vec<u8>, String> 
             let (host, path) = target.split_once('/').ok_or("a URL has a path")?;
             whole(&format!("POST /{path} HTTP/1.1\r\nhost: {host}"), words, body)
         }
+        "@call" => {
+            let (url, fields) = first_word(rest);
+            let (_, target) = url.split_once("://").ok_or("a URL begins with its scheme")?;
+            let (host, path) = target.split_once('/').ok_or("a URL has a path")?;
+            let body = prefixed(&protobuf::message(&fields)?);
+            let length = body.len();
+            let head =
+                format!("POST /{path} HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/grpc\r\ncontent-length: {length}\r\n\r\n");
+            [head.into_bytes(), body].concat()
+        }
+        "@grpc" => chunk(&coder.code(&prefixed(&protobuf::message(rest)?))),
         "@json" => {
             let (status, rest) = first_word(rest);
             let (words, body) = before_json(&rest);
@@ -582,7 +601,8 @@ fn one(i: &Inference, out: &mut String) -> std::fmt::Result {
     write!(out, "  measures  ttft {} ttfa {} duration {}", defined(t.ttft), defined(t.ttfa), defined(t.duration))?;
     let tpot = t.tpot.map_or_else(|why| why.as_str().to_owned(), |s| ms(Duration::from_secs_f64(s)));
     let hidden = if t.tpot_without_reasoning { " (without reasoning)" } else { "" };
-    writeln!(out, " tpot {tpot}{hidden} stall {}", defined(t.max_stall))?;
+    let behind = t.tpot_after_first_chunk.map_or_else(String::new, |s| format!(" after_first {}", ms(Duration::from_secs_f64(s))));
+    writeln!(out, " tpot {tpot}{hidden}{behind} stall {}", defined(t.max_stall))?;
     let gaps: Vec<String> = t.gaps.iter().map(|g| ms(Duration::from_nanos(g))).collect();
     writeln!(out, "  gaps      [{}]{}", gaps.join(" "), if t.gaps.complete() { "" } else { " and more" })?;
     if let Some(s) = i.server_timing {

@@ -4,6 +4,7 @@
 pub mod carry;
 pub mod figures;
 pub mod flow;
+pub mod protobuf;
 pub mod recordings;
 pub mod tidy;
 pub mod wire_ws;

@@ -33,28 +33,27 @@ impl Calls {
         }
     }
 
+    #[inline]
+    fn counted(&mut self, id: ExchangeId) -> Option<&mut Counted> {
+        match &mut self.first {
+            Some((first, counted)) if *first == id => Some(counted),
+            _ => self.more.get_mut(&id),
+        }
+    }
+
     /// Lets `step` work on the call of an exchange, if there is one.
     pub fn with(&mut self, id: ExchangeId, step: impl FnOnce(&mut Call)) {
-        let counted = match &mut self.first {
-            Some((first, counted)) if *first == id => counted,
-            _ => match self.more.get_mut(&id) {
-                Some(counted) => counted,
-                None => return,
-            },
-        };
+        let Some(counted) = self.counted(id) else { return };
         step(&mut counted.call);
-        let now = counted.call.buffered();
-        self.buffered = self.buffered + now - counted.buffered;
+        let (now, before) = (counted.call.buffered(), counted.buffered);
         counted.buffered = now;
+        self.buffered = self.buffered + now - before;
     }
 
     /// Lets the call of an exchange take a whole event, as [`Call::event`] does.
     #[inline]
     pub fn event(&mut self, id: ExchangeId, at: Timestamp, bytes: &[u8], frames: &mut u64) -> Option<usize> {
-        let counted = match &mut self.first {
-            Some((first, counted)) if *first == id => counted,
-            _ => self.more.get_mut(&id)?,
-        };
+        let counted = self.counted(id)?;
         let more = counted.call.event(at, bytes, frames)?;
         counted.buffered += more;
         self.buffered += more;

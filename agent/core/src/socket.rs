@@ -305,7 +305,7 @@ impl Socket {
             kind => {
                 turn.response_bytes += bytes;
                 turn.measure.timeline.body(begun);
-                turn.measure.event(at, kind, cx);
+                turn.measure.event(at, kind, true, cx);
             }
         }
     }

@@ -1,6 +1,6 @@
 //! What a connection speaks, by its first bytes and never by its port. Every prefix of a valid beginning is `NotYet`.
 
-use crate::http::h2::frame::{HEADER, PREFACE};
+use crate::http::h2::wire::{HEADER, PREFACE};
 
 /// What the bytes at the beginning of a direction are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -4,7 +4,10 @@
 //! slices of the input. Nothing but an unfinished head is buffered. After a hole the parser goes on where the length of the
 //! hole allows it, else it looks for the next chunk or the next message; what it skips meanwhile is not body.
 
+mod scan;
 pub mod session;
+
+use scan::{chunk_size, head_end};
 
 use crate::anomaly::Anomaly;
 use crate::http::detect::{Speaks, speaks};
@@ -42,6 +45,18 @@ pub enum Part<'a> {
     /// A surprise.
     Odd(Anomaly),
 }
+
+/// The values of hexadecimal digits; 255 for all other bytes.
+const HEX: [u8; 256] = {
+    let mut hex = [255; 256];
+    let mut n = 0;
+    while n < 16 {
+        hex[b"0123456789abcdef"[n] as usize] = n as u8;
+        hex[b"0123456789ABCDEF"[n] as usize] = n as u8;
+        n += 1;
+    }
+    hex
+};
 
 /// What a hole did to the framing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -209,13 +224,10 @@ impl Parser {
         }
         let (mut size, mut digits) = (0, 0);
         loop {
-            let byte = *bytes.get(digits)?;
-            let digit = match byte {
-                b'0'..=b'9' => byte - b'0',
-                b'a'..=b'f' => byte - b'a' + 10,
-                b'A'..=b'F' => byte - b'A' + 10,
-                _ => break,
-            };
+            let digit = HEX[usize::from(*bytes.get(digits)?)];
+            if digit > 15 {
+                break;
+            }
             (size, digits) = (size << 4 | usize::from(digit), digits + 1);
             if digits > 7 {
                 return None;
@@ -433,30 +445,6 @@ fn take<'a>(input: &mut &'a [u8], most: u64) -> &'a [u8] {
     let (front, rest) = input.split_at(n);
     *input = rest;
     front
-}
-
-/// The end of a head and the beginning of what follows, looked for from `from` on. Bare line feeds are tolerated (RFC 9112 §2.2).
-fn head_end(bytes: &[u8], from: usize) -> Option<(usize, usize)> {
-    let mut at = from;
-    while let Some(i) = memchr::memchr(b'\n', &bytes[at..]) {
-        let end = at + i;
-        match &bytes[end + 1..] {
-            [b'\n', ..] => return Some((end, end + 2)),
-            [b'\r', b'\n', ..] => return Some((end, end + 3)),
-            _ => at = end + 1,
-        }
-    }
-    None
-}
-
-/// A chunk's size and where its data begins, when a whole size line stands here.
-fn chunk_size(bytes: &[u8]) -> Option<(u64, usize)> {
-    let digits = bytes.iter().take(9).take_while(|b| b.is_ascii_hexdigit()).count();
-    if digits == 0 || digits > 8 || !bytes[digits..].starts_with(b"\r\n") {
-        return None;
-    }
-    let size = u64::from_str_radix(std::str::from_utf8(&bytes[..digits]).ok()?, 16).ok()?;
-    Some((size, digits + 2))
 }
 
 #[cfg(test)]

@@ -1,14 +1,11 @@
 //! Heads of requests and responses: the few fields that framing and recognition need. No other header is kept, least of all
 //! credentials; of a request's target only the path, since keys travel in queries.
 
-use std::borrow::Cow;
-
-use crate::inference::TraceParent;
+pub use crate::http::target::{Query, percent_decoded};
+use crate::http::target::{host_name, path_of, query_of};
+use crate::inference::{ServerTiming, TraceParent};
 use crate::name::Name;
 use crate::semconv;
-
-/// Bytes of a path that are kept.
-const MAX_PATH: usize = 512;
 
 /// How long a message's body is (RFC 9112 §6.3).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -99,6 +96,8 @@ pub struct RequestHead {
     pub upgrade: Option<Upgrade>,
     /// What the query says of those few parameters that change how a request is read.
     pub query: Query,
+    /// `grpc-encoding`.
+    pub message_coding: Option<Coding>,
 }
 
 /// A protocol that a request asks to change to (RFC 9110 §7.8).
@@ -110,17 +109,6 @@ pub enum Upgrade {
     H2c,
     /// Any other.
     Other,
-}
-
-/// Parameters of a target's query. Keys and tokens travel there as well: nothing else of it is kept.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Query {
-    /// `model` (OpenAI Realtime) or `deployment` (Azure).
-    pub model: Option<Name>,
-    /// `stream=true` (an OpenAI response that is sent again).
-    pub stream: bool,
-    /// `alt=sse` (Gemini, Vertex).
-    pub alt_sse: bool,
 }
 
 /// What a response says about the caller's limits.
@@ -168,10 +156,13 @@ pub struct ResponseHead {
     pub limits: Limits,
     /// `x-amzn-errortype`: the class of an error whose body does not name it.
     pub error_type: Option<Name>,
-    /// `x-amzn-bedrock-{input,output}-token-count`.
+    /// `x-amzn-bedrock-{input,output}-token-count`; `x-prompt-tokens` and `x-generated-tokens` (TGI), `x-compute-tokens` (TEI).
     pub tokens: (Option<u64>, Option<u64>),
     /// To which protocol the server changes, with status 101.
     pub upgrade: Option<Upgrade>,
+    /// What TGI and TEI say of their own time: `x-queue-time`, `x-total-time`, `x-time-per-token`. Only with answers that are no
+    /// stream.
+    pub timing: ServerTiming,
     /// Whether `Sec-WebSocket-Extensions` agrees on `permessage-deflate`, and how.
     pub deflate: Option<Deflate>,
     /// `grpc-encoding`.
@@ -243,6 +234,7 @@ pub struct Fields {
     limits: Limits,
     error_type: Option<Name>,
     tokens: (Option<u64>, Option<u64>),
+    timing: ServerTiming,
 }
 
 fn milliseconds(value: &[u8]) -> Option<f64> {
@@ -316,6 +308,16 @@ impl Fields {
             self.tokens.0 = text(value).and_then(|v| v.parse().ok());
         } else if is("x-amzn-bedrock-output-token-count") {
             self.tokens.1 = text(value).and_then(|v| v.parse().ok());
+        } else if is("x-prompt-tokens") || is("x-compute-tokens") {
+            self.tokens.0 = text(value).and_then(|v| v.parse().ok());
+        } else if is("x-generated-tokens") {
+            self.tokens.1 = text(value).and_then(|v| v.parse().ok());
+        } else if is("x-queue-time") {
+            self.timing.queue = milliseconds(value).map(|ms| ms / 1000.0);
+        } else if is("x-total-time") {
+            self.timing.total = milliseconds(value).map(|ms| ms / 1000.0);
+        } else if is("x-time-per-token") {
+            self.timing.tpot = milliseconds(value).map(|ms| ms / 1000.0);
         } else if is("x-amzn-bedrock-invocation-latency") {
             self.processing_ms = self.processing_ms.or_else(|| milliseconds(value));
         } else if is("server") {
@@ -358,6 +360,7 @@ impl Fields {
             anthropic: self.anthropic,
             upgrade: self.upgrade,
             query: query_of(target),
+            message_coding: self.message_coding,
         }
     }
 
@@ -374,6 +377,7 @@ impl Fields {
             limits: self.limits,
             error_type: self.error_type,
             tokens: self.tokens,
+            timing: self.timing,
             upgrade: self.upgrade,
             deflate: self.deflate,
             message_coding: self.message_coding,
@@ -433,64 +437,6 @@ fn media(value: &[u8]) -> MediaType {
     }
 }
 
-/// The path of a target in origin form or absolute form, and the authority of the latter.
-fn path_of(target: &[u8]) -> (String, Option<&[u8]>) {
-    let (rest, authority) = match memchr::memmem::find(target, b"://") {
-        Some(i) if !target.starts_with(b"/") => {
-            let rest = &target[i + 3..];
-            let slash = memchr::memchr(b'/', rest).unwrap_or(rest.len());
-            (&rest[slash..], Some(&rest[..slash]))
-        }
-        _ => (target, None),
-    };
-    let path = rest.split(|b| *b == b'?' || *b == b'#').next().unwrap_or(rest);
-    (String::from_utf8_lossy(&path[..path.len().min(MAX_PATH)]).into_owned(), authority)
-}
-
-/// A target without those parameters that are not looked at, since keys travel there, and cut like a path.
-pub fn without_secrets(target: &[u8]) -> Cow<'_, [u8]> {
-    let start = memchr::memchr2(b'?', b'#', target).unwrap_or(target.len());
-    let path = &target[..start.min(MAX_PATH)];
-    let looked_at =
-        |part: &&[u8]| ["model=", "deployment=", "stream=", "alt=", "$alt=", "%24alt="].iter().any(|key| part.starts_with(key.as_bytes()));
-    let parts = target[start..].split(|b| matches!(b, b'?' | b'&' | b'#')).filter(looked_at);
-    let mut query = Vec::new();
-    for (n, part) in parts.enumerate() {
-        query.push(if n == 0 { b'?' } else { b'&' });
-        query.extend_from_slice(&part[..part.len().min(MAX_PATH)]);
-    }
-    if query.is_empty() { Cow::Borrowed(path) } else { Cow::Owned([path, &query].concat()) }
-}
-
-/// The parameters of a target that are looked at.
-fn query_of(target: &[u8]) -> Query {
-    let mut query = Query::default();
-    let Some(start) = memchr::memchr(b'?', target) else { return query };
-    for part in target[start + 1..].split(|b| *b == b'&' || *b == b'#') {
-        let (key, value) = part.split_at(memchr::memchr(b'=', part).unwrap_or(part.len()));
-        let value = value.strip_prefix(b"=").unwrap_or(value);
-        match key {
-            b"model" | b"deployment" => query.model = query.model.or_else(|| Name::new(&percent_decoded(text(value)?))),
-            b"stream" => query.stream = value == b"true",
-            b"alt" | b"$alt" | b"%24alt" => query.alt_sse = value.starts_with(b"sse"),
-            _ => {}
-        }
-    }
-    query
-}
-
-/// A part of a target without its percent encoding (RFC 3986 §2.1); what is no valid encoding stays as it is.
-pub fn percent_decoded(text: &str) -> String {
-    let mut out = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&byte, tail)) = rest.split_first() {
-        let code = tail.get(..2).filter(|_| byte == b'%').and_then(|h| u8::from_str_radix(std::str::from_utf8(h).ok()?, 16).ok());
-        out.push(code.unwrap_or(byte));
-        rest = if code.is_some() { &tail[2..] } else { tail };
-    }
-    String::from_utf8_lossy(&out).into_owned()
-}
-
 /// Reads `Sec-WebSocket-Extensions`; `None` when it does not agree on `permessage-deflate`.
 fn deflate(value: &[u8]) -> Option<Deflate> {
     let agreed = value.split(|b| *b == b',').find(|e| e.trim_ascii().to_ascii_lowercase().starts_with(b"permessage-deflate"))?;
@@ -500,17 +446,6 @@ fn deflate(value: &[u8]) -> Option<Deflate> {
         found.client_no_context_takeover |= parameter.eq_ignore_ascii_case(b"client_no_context_takeover");
     }
     Some(found)
-}
-
-/// The name in `name:port`, `[v6]:port`, `user@name`.
-fn host_name(value: &[u8]) -> Option<Name> {
-    let value = text(value)?;
-    let value = value.rsplit('@').next().unwrap_or(value);
-    let name = match value.strip_prefix('[') {
-        Some(v6) => v6.split(']').next().unwrap_or(v6),
-        None => value.split(':').next().unwrap_or(value),
-    };
-    Name::new(&name.to_ascii_lowercase())
 }
 
 #[cfg(test)]

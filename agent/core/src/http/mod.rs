@@ -7,3 +7,4 @@ pub mod h1;
 pub mod h2;
 pub mod head;
 pub mod session;
+mod target;

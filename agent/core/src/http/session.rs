@@ -8,6 +8,7 @@ use crate::stream::{Direction, End, Timestamp};
 
 /// A connection's exchanges.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "the connection's state is boxed as a whole; what every chunk needs of HTTP/1.1 lies in it")]
 pub enum Session {
     /// HTTP/1.1: one response after the other.
     H1(h1::session::Session),
@@ -64,10 +65,10 @@ impl Session {
     /// Whose body's next part `bytes` are, and that part, if they are just that and nothing follows from them:
     /// [`Session::data`] would yield one [`HttpEvent::ResponseBody`], and need not be called.
     #[inline]
-    pub fn whole_part<'a>(&self, dir: Direction, bytes: &'a [u8]) -> Option<(ExchangeId, &'a [u8])> {
+    pub fn whole_part<'a>(&mut self, dir: Direction, at: Timestamp, bytes: &'a [u8]) -> Option<(ExchangeId, &'a [u8])> {
         match self {
             Self::H1(s) => s.whole_part(dir, bytes),
-            Self::H2(_) => None,
+            Self::H2(s) => s.whole_part(dir, at, bytes),
         }
     }
 
@@ -75,7 +76,7 @@ impl Session {
     pub fn touch(&self) -> u64 {
         match self {
             Self::H1(s) => s.touch(),
-            Self::H2(_) => 0,
+            Self::H2(s) => s.touch(),
         }
     }
 

@@ -445,7 +445,7 @@ mod tests {
             assert!(messages.buffered() < 4096);
         }
         assert_eq!(seen, 1);
-        let many = format!("[{}{{}}]", "{\"a\":1},".repeat(20_000));
+        let many = format!("{{{}\"z\":1}}", "\"a\":1,".repeat(20_000));
         let bytes = [frame(0x01, many.as_bytes(), None), frame(0x80, b"", None), frame(0x81, b"{}", None)].concat();
         assert_eq!(run(Role::Server, None, &bytes, 999, None), "odd event_too_long\nlost\n2: {}\n");
     }

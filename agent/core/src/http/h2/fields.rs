@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 
 use super::hpack::Field;
-use crate::http::head::{self, BodyLength, Fields, Method, RequestHead, ResponseHead};
+use crate::http::head::{BodyLength, Fields, Method, RequestHead, ResponseHead};
+use crate::http::target;
 
 /// Bytes of a value that a table may hold.
 const MAX_VALUE: usize = 1024;
@@ -12,7 +13,7 @@ const MAX_VALUE: usize = 1024;
 pub(super) fn keep<'a>(name: &[u8], value: &'a [u8]) -> Option<Cow<'a, [u8]>> {
     let cut = |value: &'a [u8]| Cow::Borrowed(&value[..value.len().min(MAX_VALUE)]);
     match name {
-        b":path" => Some(head::without_secrets(value)),
+        b":path" => Some(target::without_secrets(value)),
         b":method" | b":scheme" | b":authority" | b":status" => Some(cut(value)),
         _ if name.starts_with(b":") => None,
         _ => Fields::looks_at(name).then(|| cut(value)),

@@ -9,7 +9,7 @@
 //! Texts hold no zero byte, so that nothing in them looks like a header. In compressed bytes one is plausible by chance about once in
 //! 10⁸ bytes, and followed by another hardly ever.
 
-use super::frame::{HEADER, Header, flag, kind};
+use super::wire::{HEADER, Header, flag, kind};
 use crate::stream::Timestamp;
 
 /// Longest payload that is believed: what is longer needs SETTINGS that hardly anyone sends, and more than two bytes of length.

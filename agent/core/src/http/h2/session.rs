@@ -8,9 +8,10 @@
 
 use rustc_hash::FxHashMap;
 
-use super::fields::{Head, Kind, keep};
-use super::frame::{Begins, Block, Hole, Parser, Part};
-use super::hpack::Decoder;
+use super::block::Headers;
+use super::fields::{Head, Kind};
+use super::frame::{Begins, Hole, Part};
+use super::half::Half;
 use crate::anomaly::Anomaly;
 use crate::http::event::{EndedBy, ExchangeId, HttpEvent, Over, Side};
 use crate::stream::{Direction, End, Timestamp};
@@ -20,15 +21,6 @@ use std::time::Duration;
 pub const MAX_STREAMS: usize = 1 << 17;
 
 type Out<'o> = &'o mut dyn FnMut(HttpEvent<'_>);
-
-/// One direction.
-#[derive(Debug)]
-struct Half {
-    frames: Parser,
-    fields: Decoder,
-    /// Whether fields that refer to unseen ones were counted.
-    counted: bool,
-}
 
 /// An exchange that is not over.
 #[derive(Clone, Copy, Debug)]
@@ -64,38 +56,6 @@ pub struct Session {
     last_answered: u32,
     client_finished: bool,
     now: Timestamp,
-}
-
-impl Half {
-    fn new(begins: Begins) -> Self {
-        let mut fields = Decoder::new(keep);
-        if begins == Begins::Anywhere {
-            fields.lose();
-        }
-        Self { frames: Parser::new(begins), fields, counted: false }
-    }
-
-    /// Reads a header block.
-    fn read(&mut self, block: Block<'_>, out: Out<'_>) -> Head {
-        let mut head = Head::default();
-        let read = match &block {
-            Block::Slice(bytes) => self.fields.decode(bytes, &mut |f| head.take(f)).map_err(|_| Some(Anomaly::BadHead)),
-            Block::Joined(bytes) => self.fields.decode(bytes, &mut |f| head.take(f)).map_err(|_| Some(Anomaly::BadHead)),
-            Block::Lost => Err(None),
-            Block::Bad(why) => Err(Some(*why)),
-        };
-        if let Err(why) = read {
-            self.fields.lose();
-            head.unread = true;
-            if let Some(why) = why {
-                out(HttpEvent::Odd(why));
-            }
-        }
-        if head.unknown && !std::mem::replace(&mut self.counted, true) {
-            out(HttpEvent::Odd(Anomaly::UnknownFields));
-        }
-        head
-    }
 }
 
 impl Session {
@@ -156,6 +116,22 @@ impl Session {
         self.up.frames.skipped() + self.down.frames.skipped()
     }
 
+    /// Whose body's next part `bytes` are, and that part, if they are one frame of DATA and nothing follows from it.
+    #[inline]
+    pub fn whole_part<'a>(&mut self, dir: Direction, at: Timestamp, bytes: &'a [u8]) -> Option<(ExchangeId, &'a [u8])> {
+        if dir == self.requests {
+            return None;
+        }
+        let (stream, data) = self.down.frames.whole_data(bytes)?;
+        self.now = at;
+        self.is_answered(stream, at).then(|| (self.id(stream), data))
+    }
+
+    /// Asks for the memory that [`Session::whole_part`] will need. The result says nothing.
+    pub fn touch(&self) -> u64 {
+        u64::from(self.recent.0) ^ self.base
+    }
+
     /// Takes the next bytes of one direction. Returns what is left of them when it was learnt who is the client: what comes now is to
     /// be taken with that in mind.
     pub fn data<'a>(&mut self, dir: Direction, at: Timestamp, mut bytes: &'a [u8], out: Out<'_>) -> &'a [u8] {
@@ -173,7 +149,7 @@ impl Session {
                     }
                 }
                 Part::Data(stream, bytes) => self.response_data(stream, at, bytes, out),
-                Part::Headers { stream, begun, end, block } => {
+                Part::Headers(Headers { stream, begun, end, block }) => {
                     let head = half.read(block, out);
                     if !self.sure && stream % 2 == 1 {
                         if self.decide(dir, head.kind()) {
@@ -273,15 +249,22 @@ impl Session {
     }
 
     fn response_data(&mut self, stream: u32, at: Timestamp, bytes: &[u8], out: Out<'_>) {
+        if self.is_answered(stream, at) {
+            out(HttpEvent::ResponseBody { id: self.id(stream), bytes });
+        }
+    }
+
+    /// Whether response data of `stream` at `at` is part of a response whose head was seen. What comes before a head is left of a response
+    /// whose head is lost.
+    fn is_answered(&mut self, stream: u32, at: Timestamp) -> bool {
         if self.recent.0 != stream {
             self.settle_recent();
-            // Data before a head is what is left of a response whose head is lost.
             if !self.streams.get(&stream).is_some_and(|s| s.answered) {
-                return;
+                return false;
             }
         }
         self.recent = (stream, at);
-        out(HttpEvent::ResponseBody { id: self.id(stream), bytes });
+        true
     }
 
     /// Writes down when the stream came last that was not looked up.

@@ -1,6 +1,8 @@
 use super::*;
+use crate::http::h2::block::Block;
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
+use std::ops::Range;
 
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = (payload.len() as u32).to_be_bytes();
@@ -14,10 +16,9 @@ fn instant(n: usize) -> Timestamp {
 fn shown(part: &Part<'_>) -> String {
     let text = |b: &[u8]| b.escape_ascii().to_string();
     match part {
-        Part::Headers { stream, begun, end, block } => {
+        Part::Headers(Headers { stream, begun, end, block }) => {
             let block = match block {
-                Block::Slice(b) => text(b),
-                Block::Joined(b) => text(b),
+                Block::Whole(b) => text(b),
                 other => format!("{other:?}"),
             };
             let end = if *end { " end" } else { "" };
@@ -243,6 +244,27 @@ fn frames(kinds: &'static [u8], streams: Range<u32>) -> impl Strategy<Value = Ve
 }
 
 proptest! {
+    /// Whatever is called one whole frame is just that to the parser.
+    #[test]
+    fn whole_data_is_one_part(
+        before in frames(&[0, 1, 9, 10], 1..3), flags in 0u8..2, stream in 0u32..3, data: Vec<u8>, at in 0usize..20, byte: u8, right: bool
+    ) {
+        let mut bytes = frame(kind::DATA, flags, stream, &data);
+        if !right && let Some(b) = bytes.get_mut(at) {
+            *b = byte;
+        }
+        let mut parser = Parser::new(Begins::WithFrame);
+        let _ = log(&mut parser, std::iter::once(&before[..]));
+        if let Some((stream, data)) = parser.whole_data(&bytes) {
+            let mut input = &bytes[..];
+            prop_assert_eq!(parser.next(instant(0), &mut input, &|_| false), Some(Part::Data(stream, data)));
+            prop_assert_eq!(parser.next(instant(0), &mut input, &|_| false), None);
+            prop_assert!(input.is_empty() && matches!(parser.state, State::Header(0)));
+        } else {
+            prop_assert!(!right || flags != 0 || stream == 0 || data.is_empty() || !before.is_empty());
+        }
+    }
+
     #[test]
     fn whole_or_in_pieces(bytes in frames(&[0, 0, 1, 1, 2, 9, 10], 1..6), size in 1usize..64) {
         let timeless = |text: String| text.lines().map(|l| l.replace(char::is_numeric, "")).collect::<Vec<_>>();

@@ -1,5 +1,5 @@
 use super::*;
-use crate::http::h2::frame::{PREFACE, flag, kind};
+use crate::http::h2::wire::{PREFACE, flag, kind};
 use expect_test::{Expect, expect};
 
 const CLIENT: Direction = Direction::Forward;
