@@ -75,6 +75,22 @@ pub fn reader(dialect: &dyn Dialect, data: &[u8]) {
     dialect.reader().answer(data, &mut Vec::new());
 }
 
+/// Events of a stream, one a line, to a reader that compares an event with those before it: the same lines give the same again, and
+/// nothing is counted that does not stand in the line.
+pub fn comparing(dialect: &dyn Dialect, data: &[u8]) {
+    let (mut one, mut two) = (dialect.reader(), dialect.reader());
+    for line in data.split(|b| *b == b'\n') {
+        let (name, data) = line.split_at(line.iter().position(|b| *b == b'{').unwrap_or(0));
+        let frame = Frame { name: name.trim_ascii(), data, error: false };
+        let (mut first, mut again) = (Vec::new(), Vec::new());
+        assert_eq!(one.frame(frame, &mut first), two.frame(frame, &mut again));
+        assert_eq!(first, again);
+        let deltas = first.iter().filter(|e| matches!(e, LlmEvent::Delta { .. })).count();
+        assert!(deltas <= data.len() && (deltas == 0 || data.contains(&b'"')));
+    }
+    dialect.reader().answer(data, &mut Vec::new());
+}
+
 /// A script of stream events. A byte `0xff` begins a command: the next byte says which; everything else is bytes of the direction
 /// at hand. So the seeds are readable conversations.
 pub fn script(data: &[u8], mut push: impl FnMut(StreamEvent<'_>)) {

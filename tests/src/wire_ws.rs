@@ -26,7 +26,7 @@ pub struct Ws {
 impl Ws {
     /// The bytes of a helper; `None` when it is none of these.
     pub fn helper(&mut self, name: &str, rest: &str, who: Who) -> Option<Result<Vec<u8>, String>> {
-        let json = |text: &str| text[text.find('{').unwrap_or(0)..].as_bytes().to_vec();
+        let json = |text: &str| text.as_bytes()[text.find('{').unwrap_or(0)..].to_vec();
         Some(match name {
             "@ws-open" => open(rest),
             "@ws-accept" => Ok(self.accept(rest)),

@@ -50,6 +50,14 @@ struct Turn {
     unproven: bool,
 }
 
+/// How a side ended what it had to say.
+#[derive(Clone, Copy, Debug)]
+struct Left {
+    at: Timestamp,
+    by: EndedBy,
+    code: Option<u16>,
+}
+
 impl Turn {
     fn pardon(&mut self) {
         if std::mem::take(&mut self.suspect) {
@@ -79,10 +87,14 @@ pub struct Socket {
     /// Finished turns that nobody asked for, as far as was seen: kept until the client's next bytes show that nothing of it was missing.
     unproven: Vec<Inference>,
     mark: Option<Timestamp>,
-    /// When a loss of the client's was proven: what it sent before that was held back meanwhile, and comes behind what answers it.
-    held_back: Option<Timestamp>,
-    /// How the client ended its side, if it has. The server may still have something to say, or to have said.
-    client_left: Option<EndedBy>,
+    /// Bytes of the client are missing: what it sent after them was held back until that was proven, and may come behind what answers
+    /// it. Until it speaks in its turn again.
+    held_back: bool,
+    /// When the server was heard last.
+    heard_at: Timestamp,
+    /// How the client and the server said goodbye, if they have. Which of them was first is known when both have, or nothing more comes:
+    /// either may have been held back.
+    left: [Option<Left>; 2],
     /// Reused for one message.
     heard: Vec<TurnEvent>,
 }
@@ -106,8 +118,9 @@ impl Socket {
             turns: Vec::new(),
             unproven: Vec::new(),
             mark: None,
-            held_back: None,
-            client_left: None,
+            held_back: false,
+            heard_at: Timestamp::default(),
+            left: [None; 2],
             heard: Vec::new(),
             head,
             answer,
@@ -147,7 +160,11 @@ impl Socket {
 
     /// Takes the next bytes of one direction.
     pub fn data(&mut self, dir: Direction, at: Timestamp, bytes: &[u8], desk: &mut Desk<'_>) {
-        if dir == self.requests {
+        if dir != self.requests {
+            self.heard_at = at;
+        } else if self.up.is_looking() {
+            self.doubt(desk);
+        } else {
             self.prove(desk);
         }
         self.listen(dir, at, desk, |messages, out| messages.push(at, bytes, out));
@@ -156,7 +173,7 @@ impl Socket {
     /// Bytes of one direction are missing.
     pub fn gap(&mut self, dir: Direction, at: Timestamp, len: Option<u64>, desk: &mut Desk<'_>) {
         if dir == self.requests {
-            self.held_back = Some(at);
+            self.held_back = true;
             self.doubt(desk);
         }
         self.listen(dir, at, desk, |messages, out| messages.hole(len, out));
@@ -189,11 +206,10 @@ impl Socket {
         let mut messages = std::mem::replace(mine, other);
         step(&mut messages, &mut |event| match event {
             // What was held back is out of its order, and in a conversation order says who asked for what.
-            Event::Message { .. } if from == Side::Request && self.held_back.is_some_and(|t| at < t) => self.missing(from, at, desk),
+            Event::Message { .. } if from == Side::Request && self.held_back && at < self.heard_at => self.missing(from, at, desk),
             Event::Message { begun, data, bytes } => self.message(from, begun, at, (data, bytes), desk),
             Event::Lost => self.missing(from, at, desk),
-            Event::Close(_) if from == Side::Request => drop(self.client_left.get_or_insert(EndedBy::CloseFrame)),
-            Event::Close(code) => self.ended(at, Over::ServerClosed, EndedBy::CloseFrame, code, desk),
+            Event::Close(code) => self.leave(from, Left { at, by: EndedBy::CloseFrame, code }, desk),
             Event::Odd(what) => desk.scratch.anomalies.count(what),
         });
         match from {
@@ -215,6 +231,12 @@ impl Socket {
                 }
             }
         }
+        if from == Side::Request {
+            self.held_back = false;
+        } else if self.up.is_blind() {
+            // What the client asks for meanwhile is not seen.
+            self.missing(Side::Request, at, desk);
+        }
         let Talk::Known(_, conversation) = &mut self.talk else { return };
         let mut heard = std::mem::take(&mut self.heard);
         desk.scratch.events.clear();
@@ -235,6 +257,8 @@ impl Socket {
                 TurnEvent::Pardoned(id) => {
                     if let Some(turn) = self.turns.iter_mut().find(|t| t.id == id) {
                         turn.pardon();
+                        // If the error was its own after all, the response is one's whose request is missing.
+                        turn.unproven = true;
                     }
                 }
                 TurnEvent::Over(id) => self.over(id, at, Over::Complete, EndedBy::Terminator, None, desk),
@@ -275,11 +299,11 @@ impl Socket {
 
     fn event(&mut self, id: TurnId, kind: FrameKind, (begun, at): (Timestamp, Timestamp), bytes: u64, cx: &mut Scratch<'_>) {
         let Some(turn) = self.turns.iter_mut().find(|t| t.id == id) else { return cx.events.clear() };
-        turn.response_bytes += bytes;
         match kind {
             // No event of its own: only what it says counts.
             FrameKind::KeepAlive => turn.measure.aside(cx),
             kind => {
+                turn.response_bytes += bytes;
                 turn.measure.timeline.body(begun);
                 turn.measure.event(at, kind, true, cx);
             }
@@ -368,46 +392,58 @@ impl Socket {
         }
     }
 
+    /// A side says goodbye.
+    fn leave(&mut self, from: Side, left: Left, desk: &mut Desk<'_>) {
+        self.left[usize::from(from == Side::Response)].get_or_insert(left);
+        if self.left.iter().all(Option::is_some) {
+            self.ended(left.at, Over::ServerClosed, left.by, desk);
+        }
+    }
+
     /// The connection or one half of it ended.
     pub fn close(&mut self, end: End, at: Timestamp, desk: &mut Desk<'_>) {
         let by = EndedBy::from(end);
+        let left = Left { at, by, code: None };
         let how = match end {
             End::Finished(dir) if dir == self.requests => {
-                self.client_left.get_or_insert(by);
                 self.prove(desk);
-                return;
+                return self.leave(Side::Request, left, desk);
             }
             End::Finished(_) => Over::ServerClosed,
-            End::Reset(dir) => {
-                if dir == self.requests {
-                    Over::ClientClosed
-                } else {
-                    Over::ServerReset
-                }
-            }
+            End::Reset(dir) if dir == self.requests => Over::ClientClosed,
+            End::Reset(_) => Over::ServerReset,
             // The process at `local` let go: the client when requests go forward, else the server.
-            End::Released => {
-                if self.requests == Direction::Forward {
-                    Over::ClientClosed
-                } else {
-                    Over::ServerClosed
-                }
-            }
+            End::Released if self.requests == Direction::Forward => Over::ClientClosed,
+            End::Released => Over::ServerClosed,
             // A server that lets go without a goodbye has lost its client; a client that does so aborts.
             End::Abandoned => Over::ClientClosed,
             End::Idle => Over::Timeout,
             End::Evicted => Over::Evicted,
             End::InputEnded => Over::InputEnded,
         };
-        self.ended(at, how, by, None, desk);
+        self.ended(at, how, by, desk);
         self.doubt(desk);
     }
 
-    /// The server's side ended, or the whole connection: every turn is over. If the client had left before, that is why.
-    fn ended(&mut self, at: Timestamp, how: Over, by: EndedBy, code: Option<u16>, desk: &mut Desk<'_>) {
-        match self.client_left {
-            Some(by) if how != Over::Evicted => self.all_over(at, Over::ClientClosed, by, None, desk),
-            _ => self.all_over(at, how, by, code, desk),
+    /// Nothing more comes: every turn is over, by whoever said goodbye first.
+    fn ended(&mut self, at: Timestamp, how: Over, by: EndedBy, desk: &mut Desk<'_>) {
+        let [client, server] = self.left;
+        let first = match (client, server) {
+            (Some(c), Some(s)) => Some((c.at <= s.at, if c.at <= s.at { c } else { s })),
+            (Some(c), None) => Some((true, c)),
+            (None, s) => s.map(|s| (false, s)),
+        };
+        // A goodbye of the client's may be among what is missing of it.
+        let hidden = self.held_back || self.up.is_looking();
+        match first {
+            _ if how == Over::Evicted => self.all_over(at, how, by, None, desk),
+            Some((true, left)) => self.all_over(left.at, Over::ClientClosed, left.by, None, desk),
+            Some((false, _)) if hidden => self.all_over(at, Over::Lost, EndedBy::Lost, None, desk),
+            Some((false, left)) => self.all_over(left.at, Over::ServerClosed, left.by, left.code, desk),
+            None if hidden && matches!(how, Over::ServerClosed | Over::ServerReset) => {
+                self.all_over(at, Over::Lost, EndedBy::Lost, None, desk)
+            }
+            None => self.all_over(at, how, by, None, desk),
         }
     }
 
@@ -420,10 +456,15 @@ impl Socket {
             }
             self.over(id, at, Over::Complete, EndedBy::Terminator, None, desk);
         }
+        // The server has said goodbye, and the client has not answered.
+        if let Some(left) = self.left[1].filter(|left| ended(left.at)) {
+            self.ended(left.at, Over::ServerClosed, left.by, desk);
+        }
     }
 
     /// Whether a turn waits for no more than time to pass.
     pub fn has_ended(&self, ended: impl Fn(Timestamp) -> bool) -> bool {
-        self.turns.iter().any(|t| t.measure.timeline.terminator_at().is_some_and(&ended))
+        !self.turns.is_empty() && self.left[1].is_some_and(|left| ended(left.at))
+            || self.turns.iter().any(|t| t.measure.timeline.terminator_at().is_some_and(&ended))
     }
 }

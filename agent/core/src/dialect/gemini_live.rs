@@ -335,7 +335,9 @@ struct Session {
     complete: Option<TurnId>,
     model: Option<Name>,
     marked: bool,
-    /// Messages of the client, of the server, are missing since the last turn was complete.
+    /// Whether turns begin without a word of the client's.
+    voice: bool,
+    /// Messages of the client, of the server, are missing since a turn was complete that was nobody's.
     unsure: [bool; 2],
     /// Turns cannot be told apart until one is complete.
     blind: bool,
@@ -368,6 +370,7 @@ impl Session {
         let content = m.client_content.0.as_ref().is_some_and(|c| c.turn_complete.0 != Some(false));
         let input = m.realtime_input.0.as_ref();
         let spoken = input.is_some_and(|i| i.text.is_text() || i.activity_end.0 || i.audio_stream_end.0 == Some(true));
+        self.voice |= input.is_some_and(|i| !i.text.is_text());
         if content || spoken {
             self.marked = false;
             self.begin(Beginning::Here(Box::new(object::<Asked>(data).unwrap_or_default())), out);
@@ -385,7 +388,7 @@ impl Session {
             // With this one over, the next that is asked for can be told.
             self.blind = !complete;
             if complete {
-                self.unsure = [false, true];
+                (self.unsure, self.marked) = ([false, true], false);
             }
             return;
         }
@@ -397,6 +400,7 @@ impl Session {
                 false if !client && !server && !complete => self.begin(Beginning::Unseen, out),
                 _ => {
                     out.push(TurnEvent::Odd(Anomaly::MissedStart));
+                    out.extend(self.complete.take().map(TurnEvent::Over));
                     if complete {
                         self.unsure = [false; 2];
                     }
@@ -409,7 +413,7 @@ impl Session {
             (Some(turn), _) if content.is_some() || m.tool_call.0.is_some() => {
                 out.push(TurnEvent::Event(turn, kind));
                 if complete {
-                    self.unsure = [false; 2];
+                    self.marked = false;
                     self.running.remove(0);
                     // Further turns are waiting: what comes now is theirs.
                     match self.running.is_empty() {
@@ -446,17 +450,17 @@ impl Conversation for Session {
     }
 
     fn missing(&mut self, from: Side, out: &mut Vec<TurnEvent>) {
+        // Its usage may be missing, or what comes may be another's.
+        out.extend(self.complete.take().map(TurnEvent::Over));
         match from {
             Side::Request => self.unsure[0] = true,
-            Side::Response => {
-                self.unsure[1] = true;
-                self.marked = false;
-                if self.running.len() > 1 {
-                    // The end of the first may be among them.
-                    self.blind = true;
-                    out.extend(self.running.drain(..).map(TurnEvent::Lost));
-                }
-            }
+            Side::Response => (self.unsure[1], self.marked) = (true, false),
+        }
+        // The end of the first may be missing, and who comes next is another, seen or missing.
+        let others = self.running.len() > 1 || !self.running.is_empty() && (self.unsure[0] || self.voice);
+        if self.unsure[1] && others {
+            self.blind = true;
+            out.extend(self.running.drain(..).map(TurnEvent::Lost));
         }
     }
 
@@ -514,14 +518,14 @@ mod tests {
         check(
             &[TEXT, DONE, DONE, "<[]", "<{", ">{", r#"<{"toolCall":{"functionCalls":[{"name":"f"},{"args":{}}]}}"#],
             expect![[r#"
-            0 begins unseen, 0 Event [1]
-            0 Last [0]
-            missed_start [0]
-            bad_json [0]
-            bad_json [0]
-            bad_json [0]
-            0 over, 1 begins unseen, 1 Event [2]
-        "#]],
+                0 begins unseen, 0 Event [1]
+                0 Last [0]
+                missed_start, 0 over [0]
+                bad_json [0]
+                bad_json [0]
+                bad_json [0]
+                1 begins unseen, 1 Event [2]
+            "#]],
         );
     }
 

@@ -30,6 +30,7 @@ pub mod tgis;
 pub mod triton;
 mod turns;
 pub mod unknown;
+pub mod values;
 
 use crate::framing::{Frame, Framing};
 use crate::http::head::{RequestHead, ResponseHead};

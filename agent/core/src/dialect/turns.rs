@@ -55,7 +55,11 @@ pub(super) struct Turns {
     model: Option<Name>,
     /// What was said by voice was committed, and no response to it was created.
     marked: bool,
-    /// Messages of the client, of the server, are missing since the last response ended.
+    /// Whether anybody speaks: then responses come without having been asked for by a message.
+    voice: bool,
+    /// Responses that may still come to turns that were given up.
+    owed: usize,
+    /// Messages of the client, of the server, are missing since a response ended that was nobody's.
     unsure: [bool; 2],
     /// Responses that were given up.
     gone: Vec<Name>,
@@ -123,7 +127,7 @@ struct Create {
 impl Turns {
     /// The turns of a connection that was just opened.
     pub(super) fn new(kind: Kind) -> Self {
-        Self { kind, next: 0, turns: Vec::new(), model: None, marked: false, unsure: [false; 2], gone: Vec::new() }
+        Self { kind, next: 0, turns: Vec::new(), model: None, marked: false, voice: false, owed: 0, unsure: [false; 2], gone: Vec::new() }
     }
 
     fn begin(&mut self, beginning: Beginning, out: &mut Vec<TurnEvent>) -> &mut Turn {
@@ -167,7 +171,8 @@ impl Turns {
         // Who asks again has got the answer before: where messages are missing, its end was among them. An error that is held
         // against a turn is its own now.
         let of_lane = |t: &Turn| t.lane == lane && t.response.is_none();
-        self.give_up(|t| of_lane(t) && t.doubtful, out);
+        let in_turn = self.kind == Kind::Responses;
+        self.give_up(|t| t.doubtful && (of_lane(t) || in_turn && t.lane == lane), out);
         out.extend(self.turns.extract_if(.., |t| of_lane(t) && t.suspect).map(|t| TurnEvent::Over(t.id)));
         self.marked = false;
         // Nothing that is missing of the client can have asked for this one.
@@ -179,10 +184,13 @@ impl Turns {
     fn created(&mut self, response: Option<Name>, lane: Option<Name>, out: &mut Vec<TurnEvent>) -> Option<usize> {
         // A response that was cut off from us and is not heard of when the next one is made, is over.
         self.give_up(|t| t.doubtful && t.response.is_some() && t.lane == lane, out);
-        // Which of several it is, or whether it is one's that spoke, cannot be told where messages are missing.
+        // Which of several it is, whether it is one's that spoke, or one's whose request is missing, cannot be told.
         let waits = |t: &Turn| t.response.is_none() && t.lane == lane;
         let several = self.turns.iter().filter(|t| waits(t)).count() + usize::from(self.marked) > 1;
-        if several && self.turns.iter().any(|t| waits(t) && t.doubtful) {
+        let any = self.turns.iter().any(|t| waits(t));
+        if any && self.unsure[0] || (several || self.voice) && self.turns.iter().any(|t| waits(t) && t.doubtful) {
+            let waiting = self.turns.iter().filter(|t| waits(t)).count();
+            self.owed += if self.voice { waiting } else { waiting - 1 };
             self.give_up(waits, out);
             self.marked = false;
             self.gone.extend(response);
@@ -196,6 +204,12 @@ impl Turns {
             }
             turn.response = response;
             return Some(n);
+        }
+        if self.owed > 0 {
+            self.owed -= 1;
+            self.gone.extend(response);
+            out.push(TurnEvent::Odd(Anomaly::MissedStart));
+            return None;
         }
         let [client, server] = self.unsure;
         let beginning = match std::mem::take(&mut self.marked) {
@@ -229,7 +243,7 @@ impl Turns {
             (Kind::Realtime, Some(_)) => {
                 // Its `response.created` is missing: it is told by being the only one that waits.
                 let mut waiting = (0..self.turns.len()).filter(|n| self.turns[*n].response.is_none());
-                let n = waiting.next().filter(|n| waiting.next().is_none() && self.turns[*n].doubtful && !self.unsure[0])?;
+                let n = waiting.next().filter(|n| waiting.next().is_none() && self.turns[*n].doubtful && !self.unsure[0] && !self.voice)?;
                 self.turns[n].response = id;
                 Some(n)
             }
@@ -247,7 +261,7 @@ impl Turns {
             }
             // Whichever is the last says when the user was done.
             "input_audio_buffer.committed" | "input_audio_buffer.speech_stopped" => {
-                self.marked = true;
+                (self.marked, self.voice) = (true, true);
                 out.push(TurnEvent::Mark);
             }
             "error" => self.error(e, data, out, says),
@@ -259,6 +273,7 @@ impl Turns {
     fn response(&mut self, e: &Envelope<'_>, kind: &str, data: &[u8], out: &mut Vec<TurnEvent>, says: &mut Vec<LlmEvent>) {
         let Some(n) = self.owner(e, kind, out) else {
             if terminal(kind) {
+                // That was the one whose beginning was missing.
                 self.unsure = [false; 2];
             }
             return;
@@ -284,7 +299,6 @@ impl Turns {
         if read == FrameKind::Last {
             out.push(TurnEvent::Over(turn.id));
             self.turns.remove(n);
-            self.unsure = [false; 2];
         }
     }
 
@@ -297,6 +311,10 @@ impl Turns {
         let waits = |t: &Turn| t.response.is_none() && t.lane == lane && !t.suspect;
         let found = match &named {
             Some(_) => self.turns.iter().position(|t| t.event == named && t.response.is_none()),
+            None if self.kind == Kind::Responses && self.turns.iter().filter(|t| t.lane == lane && t.doubtful).count() > 1 => {
+                // Whose it is cannot be told.
+                return self.give_up(|t| t.lane == lane && t.doubtful, out);
+            }
             None if self.kind == Kind::Responses => {
                 let running = self.turns.iter().position(|t| t.response.is_some() && t.lane == lane);
                 running.or_else(|| self.turns.iter().position(waits))
@@ -313,7 +331,8 @@ impl Turns {
         says.push(LlmEvent::Failed { kind });
         turn.suspect = true;
         let id = turn.id;
-        if named.is_some() {
+        // On Responses a client sends nothing else that may be refused.
+        if named.is_some() || self.kind == Kind::Responses {
             out.extend([TurnEvent::Event(id, FrameKind::Last), TurnEvent::Over(id)]);
             self.turns.retain(|t| t.id != id);
         } else {
@@ -473,8 +492,8 @@ mod tests {
                 0 Last, 0 over [2]
                  [0]
                 1 begins here [0]
-                1 Event [2]
-                1 Last, 1 over [2]
+                1 lost, missed_start [0]
+                 [0]
             "#]],
         );
     }

@@ -141,7 +141,10 @@ impl Skeleton {
             if self.messages == 1 {
                 let Self { message, decoder, .. } = self;
                 let inflated = match decoder {
-                    None => Ok(message.push(part)),
+                    None => {
+                        message.push(part);
+                        Ok(())
+                    }
                     Some(decoder) => decoder.push(part, &mut |bytes| message.push(bytes)),
                 };
                 self.trouble = inflated.err().or(self.message.trouble);

@@ -194,6 +194,11 @@ impl Parser {
         }
     }
 
+    /// Whether a frame is being looked for.
+    pub fn is_looking(&self) -> bool {
+        matches!(self.state, State::Find(_))
+    }
+
     /// Bytes skipped while a frame is being looked for.
     pub fn skipped(&self) -> u64 {
         match &self.state {

@@ -90,6 +90,11 @@ impl Messages {
         self.parser.skipped()
     }
 
+    /// Whether a frame is being looked for.
+    pub fn is_looking(&self) -> bool {
+        self.parser.is_looking()
+    }
+
     /// Whether messages pass unseen.
     pub fn is_blind(&self) -> bool {
         self.parser.skipped() > 0 || self.assembly.inflater.is_broken()
@@ -111,6 +116,10 @@ impl Messages {
         }
         match parser.hole(len) {
             Hole::InControl => {
+                if assembly.frame.is_some_and(|f| f.opcode == Opcode::Close) {
+                    // Why the sender ends the connection is missing.
+                    out(Event::Lost);
+                }
                 if !parser.in_payload() {
                     assembly.end(out);
                 }
