@@ -487,7 +487,8 @@ impl Conn {
     #[cold]
     pub(super) fn mute(&mut self, counters: &mut Counters, buffered: &mut usize) {
         self.muted = true;
-        counters.muted += 1;
+        // Who is over anyway need not be muted.
+        counters.muted += u64::from(!self.closed);
         for half in &mut self.halves {
             if let Some(pending) = half.pending.take() {
                 *buffered -= pending.cost + Pending::COST;
