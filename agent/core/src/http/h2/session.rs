@@ -8,7 +8,7 @@
 
 use rustc_hash::FxHashMap;
 
-use super::block::Headers;
+use super::block::{Block, Headers};
 use super::fields::{Head, Kind};
 use super::frame::{Begins, Hole, Part};
 use super::half::Half;
@@ -52,6 +52,8 @@ pub struct Session {
     highest: u32,
     /// Whether requests may have been missed.
     missed: bool,
+    /// The highest stream of whose response something came before its request. What a tap held back because of a hole comes late.
+    too_early: u32,
     /// The last stream that the server will answer.
     last_answered: u32,
     client_finished: bool,
@@ -89,6 +91,7 @@ impl Session {
             base: 0,
             highest: 0,
             missed: false,
+            too_early: 0,
             last_answered: u32::MAX,
             client_finished: false,
             now: Timestamp::default(),
@@ -150,7 +153,11 @@ impl Session {
                 }
                 Part::Data(stream, bytes) => self.response_data(stream, at, bytes, out),
                 Part::Headers(Headers { stream, begun, end, block }) => {
+                    let in_hole = block == Block::Lost;
                     let head = half.read(block, out);
+                    if in_hole {
+                        self.head_lost(is_request, stream, out);
+                    }
                     if !self.sure && stream % 2 == 1 {
                         if self.decide(dir, head.kind()) {
                             self.headers(dir == self.requests, (stream, begun, end), head, out);
@@ -235,8 +242,20 @@ impl Session {
         if end {
             out(HttpEvent::RequestEnd { id });
         }
+        if stream <= self.too_early {
+            self.head_lost(false, stream, out);
+        }
         if stream > self.last_answered {
             self.over(stream, Over::ServerClosed, EndedBy::Goaway, out);
+        }
+    }
+
+    /// A head of a stream is in a hole or was passed over.
+    fn head_lost(&mut self, is_request: bool, stream: u32, out: Out<'_>) {
+        let of = if is_request { Side::Request } else { Side::Response };
+        if let Some(s) = self.streams.get_mut(&stream).filter(|s| !(is_request && s.asked)) {
+            s.adrift = true;
+            out(HttpEvent::Gap { id: self.id(stream), of, body_goes_on: false });
         }
     }
 
@@ -260,11 +279,18 @@ impl Session {
         if self.recent.0 != stream {
             self.settle_recent();
             if !self.streams.get(&stream).is_some_and(|s| s.answered) {
+                self.note_early(stream);
                 return false;
             }
         }
         self.recent = (stream, at);
         true
+    }
+
+    fn note_early(&mut self, stream: u32) {
+        if stream > self.highest {
+            self.too_early = self.too_early.max(stream);
+        }
     }
 
     /// Writes down when the stream came last that was not looked up.
@@ -283,6 +309,7 @@ impl Session {
             if is_final && (self.missed || stream > self.highest) {
                 out(HttpEvent::Odd(Anomaly::OrphanResponse));
             }
+            self.note_early(stream);
             return;
         };
         s.last = self.now;
@@ -299,8 +326,13 @@ impl Session {
                         out(HttpEvent::Trailers { id, grpc_status });
                     }
                 }
-                None if head.unknown || head.unread => {}
-                None => out(HttpEvent::Odd(Anomaly::BadHead)),
+                // What comes cannot be read without it.
+                None => {
+                    s.adrift = true;
+                    if !(head.unknown || head.unread) {
+                        out(HttpEvent::Odd(Anomaly::BadHead));
+                    }
+                }
             }
         }
         if end {

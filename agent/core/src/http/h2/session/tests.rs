@@ -312,7 +312,32 @@ fn a_header_block_in_a_hole() {
             1: 200 EventStream at 5
             1: < x
             1: Complete by end_stream
+            3: gap in Response, goes on: false
             3: Lost by capture_gap
+        "#]],
+    );
+}
+
+#[test]
+fn a_response_before_its_request_was_not_seen() {
+    check(
+        after_hello(vec![
+            Gap(CLIENT, None),
+            Server([answer(1, "200"), data(1, false, b"missed")].concat()),
+            Client([ask(1, "/1"), data(1, true, b""), ask(3, "/3"), data(3, true, b"")].concat()),
+            Server([data(1, true, b"x"), answer(3, "200"), data(3, true, b"y")].concat()),
+        ]),
+        expect![[r#"
+            odd orphan_response
+            1: Post "/1" of h.test at 4
+            1: gap in Response, goes on: false
+            1: asked
+            3: Post "/3" of h.test at 4
+            3: asked
+            1: Lost by capture_gap
+            3: 200 EventStream at 5
+            3: < y
+            3: Complete by end_stream
         "#]],
     );
 }
