@@ -89,12 +89,20 @@ pub struct ReplayArgs {
     /// Capture files, read one after the other; `-` is standard input.
     #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub files: Vec<PathBuf>,
+    /// Decrypts TLS connections with the secrets in this file (what `SSLKEYLOGFILE` makes clients and servers write); may be repeated.
+    /// Secrets inside a pcapng file are used without it.
+    #[arg(long = "keylog", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub keylogs: Vec<PathBuf>,
     /// What to print on standard output.
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub format: Format,
     /// Writes the closing statistics as JSON to this file instead of standard error.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub stats: Option<PathBuf>,
+    /// Threads that share a file's connections; 0 is one for each core. What is printed is the same with any number. Pipes are read
+    /// by one.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub threads: u32,
 }
 
 /// What `replay` prints.

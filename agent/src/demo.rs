@@ -18,6 +18,7 @@ use tokengauge_core::inference::Inference;
 use crate::agent::Running;
 use crate::cli::DemoArgs;
 use crate::driver::Source;
+use crate::tap::pcap::Share;
 use crate::tap::{StopFlag, TapError};
 use crate::view::table;
 use crate::{config, run, sources};
@@ -145,7 +146,7 @@ fn sample(folder: &Folder) -> Result<bool, DemoError> {
 
 fn replayed(capture: &Path, truth: &Path) -> Result<bool, DemoError> {
     let (records, finished) = mpsc::channel();
-    let source = sources::file(capture)?;
+    let source = sources::file(capture, Share::ALL)?;
     let running = Running::builder().source(source).on_inference(move |i| drop(records.send(i.clone()))).start()?;
     let ended = running.wait(Duration::from_secs(60));
     Screen::new().draw(&running, true);

@@ -8,6 +8,7 @@ use tokengauge_core::inference::Inference;
 use tokengauge_core::pipeline::{Options, Pipeline, PipelineStats};
 use tokengauge_core::stats::snapshot::Counter;
 use tokengauge_core::stream::{ConnId, StreamEvent, Timestamp, Verdict};
+use tokengauge_core::tls::{self, Decrypt, KeyLog};
 
 use crate::tap::{Sink, Tap};
 
@@ -41,8 +42,15 @@ impl Source {
     }
 }
 
+/// A place in the order of what a capture yields: the frame's number and the step (see [`Sink::at`]), a number for the kinds of what the
+/// passing of time ends, the connection. Whatever has the same place comes from one tap, in its order.
+pub type Order = (u64, u8, u8, ConnId);
+
 /// What the driver tells of: finished inferences, and how far the pipeline is.
 pub trait Progress {
+    /// Where in the order of its capture the next inferences stand; said only where several taps share a capture.
+    fn order(&mut self, _order: Order) {}
+
     /// A finished inference.
     fn inference(&mut self, inference: Inference);
 
@@ -53,32 +61,65 @@ pub trait Progress {
 /// The [`Sink`] of every tap.
 pub struct Driver<P> {
     pipeline: Pipeline,
+    /// Between the tap and the pipeline, where there are secrets.
+    decrypt: Option<Box<Decrypt>>,
     finished: Vec<Inference>,
     ticked: Option<Timestamp>,
+    /// What the tap said last with [`Sink::at`].
+    place: (u64, u8),
     progress: P,
 }
 
 impl<P: Progress> Driver<P> {
     /// A driver with a pipeline of its own.
     pub fn new(options: Options, progress: P) -> Self {
-        Self { pipeline: Pipeline::new(options), finished: Vec::new(), ticked: None, progress }
+        Self { pipeline: Pipeline::new(options), decrypt: None, finished: Vec::new(), ticked: None, place: (0, 0), progress }
+    }
+
+    /// Decrypts TLS connections whose secrets are in `keys`, if there are any.
+    #[must_use]
+    pub fn decrypting(mut self, keys: Option<Arc<KeyLog>>) -> Self {
+        self.decrypt = keys.map(|keys| Box::new(Decrypt::new(keys)));
+        self
+    }
+
+    /// What was decrypted so far; `None` when no secrets were given.
+    pub fn decrypted(&self) -> Option<tls::Counters> {
+        self.decrypt.as_ref().map(|stage| *stage.counters())
     }
 
     /// Call when the tap has returned: hands over what is left.
     pub fn finish(mut self) -> (PipelineStats, P) {
-        self.hand_over();
-        self.progress.tick(&|| self.pipeline.stats());
-        (self.pipeline.stats(), self.progress)
+        self.progress.tick(&|| stats(&self.pipeline, self.decrypt.as_deref()));
+        (stats(&self.pipeline, self.decrypt.as_deref()), self.progress)
     }
 
-    fn hand_over(&mut self) {
+    /// An event that is perhaps of a TLS connection; its instant, and the verdict.
+    #[inline(never)]
+    fn decrypt(&mut self, event: StreamEvent<'_>) -> (Option<Timestamp>, Verdict) {
+        let at = match &event {
+            StreamEvent::Open { at, .. } | StreamEvent::Data { at, .. } | StreamEvent::Gap { at, .. } | StreamEvent::Close { at, .. } => {
+                Some(*at)
+            }
+            StreamEvent::Identified { .. } => None,
+        };
+        let Self { pipeline, finished, decrypt, .. } = self;
+        let mut sink = |event: StreamEvent<'_>| pipeline.push(event, finished);
+        (at, decrypt.as_mut().map_or(Verdict::Watch, |stage| stage.push(event, &mut sink)))
+    }
+
+    fn hand_over(&mut self, kind: u8, conn: ConnId) {
+        let (frame, step) = self.place;
+        self.progress.order((frame, step, kind, conn));
         self.finished.drain(..).for_each(|i| self.progress.inference(i));
     }
 }
 
 impl<P: Progress> Sink for Driver<P> {
     fn event(&mut self, event: StreamEvent<'_>) -> Verdict {
+        let conn = event.conn();
         let (at, verdict) = match event {
+            _ if self.decrypt.is_some() => self.decrypt(event),
             StreamEvent::Data { conn, dir, at, bytes } => (Some(at), self.pipeline.data(conn, dir, at, bytes, &mut self.finished)),
             StreamEvent::Open { at, .. } | StreamEvent::Gap { at, .. } | StreamEvent::Close { at, .. } => {
                 (Some(at), self.pipeline.push(event, &mut self.finished))
@@ -86,7 +127,7 @@ impl<P: Progress> Sink for Driver<P> {
             StreamEvent::Identified { .. } => (None, self.pipeline.push(event, &mut self.finished)),
         };
         if !self.finished.is_empty() {
-            self.hand_over();
+            self.hand_over(0, conn);
         }
         // A tap that is never idle never ticks.
         if let Some(at) = at
@@ -97,14 +138,33 @@ impl<P: Progress> Sink for Driver<P> {
         verdict
     }
 
-    fn soon(&self, conn: ConnId) {
-        self.pipeline.soon(conn);
+    fn at(&mut self, frame: u64, step: u8) {
+        self.place = (frame, step);
+    }
+
+    fn soon(&self, conns: &[ConnId]) {
+        self.pipeline.soon(conns);
+    }
+
+    fn secrets(&mut self, key_log: &[u8]) {
+        self.decrypt.get_or_insert_default().secrets(key_log);
     }
 
     fn tick(&mut self, now: Timestamp) {
         self.ticked = Some(now);
-        self.pipeline.tick(now, &mut self.finished);
-        self.hand_over();
-        self.progress.tick(&|| self.pipeline.stats());
+        for overdue in self.pipeline.overdue(now) {
+            self.pipeline.give_up(&overdue, now, &mut self.finished);
+            self.hand_over(overdue.what.kind(), overdue.conn);
+        }
+        self.progress.tick(&|| stats(&self.pipeline, self.decrypt.as_deref()));
     }
+}
+
+/// What the pipeline and the stage before it counted.
+fn stats(pipeline: &Pipeline, decrypt: Option<&Decrypt>) -> PipelineStats {
+    let mut stats = pipeline.stats();
+    if let Some(stage) = decrypt {
+        stats.anomalies.add(stage.anomalies());
+    }
+    stats
 }

@@ -1,4 +1,5 @@
-//! `tokengauge replay`: capture files in, records or a table out. Deterministic: the same files give the same records.
+//! `tokengauge replay`: capture files in, records or a table out. Deterministic: the same files give the same records, with any
+//! number of threads. One thread is the default: a replay often runs beside something that matters more.
 
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
@@ -10,17 +11,22 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokengauge_core::inference::Inference;
 use tokengauge_core::pipeline::{Options, PipelineStats};
 use tokengauge_core::stats::Aggregator;
+use tokengauge_core::tls::KeyLog;
 
 use crate::cli::{Format, ReplayArgs};
 use crate::driver::{Driver, Progress, Source};
 use crate::export::ExportError;
 use crate::export::jsonl::JsonLines;
+use crate::keylog;
+use crate::tap::pcap::Share;
 use crate::tap::{StopFlag, TapError};
 use crate::view::table;
 use crate::vitals::{self, Report, Vitals};
 
-/// Opens a capture file.
-pub type Open<'a> = dyn FnMut(&Path) -> Result<Source, TapError> + 'a;
+mod shares;
+
+/// Opens a capture file, or a share of one.
+pub type Open<'a> = dyn FnMut(&Path, Share) -> Result<Source, TapError> + 'a;
 
 /// Reads the files one after the other and prints what they hold. The result is whether all of them were read to their end.
 ///
@@ -33,8 +39,24 @@ pub fn replay(args: &ReplayArgs, open: &mut Open<'_>) -> Result<bool, ExportErro
     let mut job = Job { out: (args.format == Format::Jsonl).then_some(out), all: Aggregator::default() };
     let (mut total, mut failed, vitals) = (PipelineStats::default(), 0, Vitals::default());
     let stop = StopFlag::default();
+    let (keys, mut whole) = keylog::read(&args.keylogs);
+    for error in &whole {
+        eprintln!("tokengauge: {error}");
+    }
+    whole.retain(|error| error.is_failure());
+    let threads = match args.threads {
+        0 => std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(1)),
+        given => given.min(MAX_THREADS),
+    };
     for (number, path) in args.files.iter().enumerate() {
-        match replay_one(open, path, number as u64, &mut job, &vitals, &stop) {
+        let number = number as u64;
+        let shared = threads > 1 && std::fs::metadata(path).is_ok_and(|file| file.is_file());
+        let result = if shared {
+            shares::replay(open, path, (number, threads), keys.as_ref(), &mut job, &vitals, &stop)
+        } else {
+            replay_one(open, path, number, keys.clone(), &mut job, &vitals, &stop)
+        };
+        match result {
             Ok((stats, result)) => {
                 vitals::add(&mut total, &stats);
                 if let Err(error) = result {
@@ -72,7 +94,7 @@ pub fn replay(args: &ReplayArgs, open: &mut Open<'_>) -> Result<bool, ExportErro
         None if args.format == Format::Jsonl => eprintln!("{}", report.json()),
         None => eprintln!("{}", report.sentence()),
     }
-    Ok(failed == 0)
+    Ok(failed == 0 && whole.is_empty())
 }
 
 /// Writes a report to a file.
@@ -83,23 +105,30 @@ pub fn write_stats(path: &Path, report: &Report) -> Result<(), ExportError> {
     std::fs::write(path, report.json() + "\n").map_err(|source| ExportError::Io { path: path.display().to_string(), source })
 }
 
+/// Each thread reads every packet's header: beyond so many there is nothing to gain.
+const MAX_THREADS: u32 = 64;
+
 type Read = (PipelineStats, Result<(), TapError>);
 
 fn replay_one(
     open: &mut Open<'_>,
     path: &Path,
     number: u64,
+    keys: Option<Arc<KeyLog>>,
     job: &mut Job<'_>,
     vitals: &Vitals,
     stop: &StopFlag,
 ) -> Result<Read, TapError> {
-    let Source { name, tap, counters, progress } = open(path)?;
+    let Source { name, tap, counters, progress } = open(path, Share::ALL)?;
     vitals.register(counters);
     let bar = progress_bar(path, &name);
     // Ids are made of the seed: files of one run must not share them.
     let options = Options { seed: number, ..Options::default() };
-    let mut driver = Driver::new(options, OnFile { job, stop, bar: &bar, progress });
+    let mut driver = Driver::new(options, OnFile { job, stop, bar: &bar, progress }).decrypting(keys);
     let result = tap.run(&mut driver, stop);
+    if let Some(counters) = driver.decrypted() {
+        vitals.register(keylog::probe(counters));
+    }
     let (stats, _) = driver.finish();
     bar.finish_and_clear();
     Ok((stats, result))

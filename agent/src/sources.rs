@@ -9,16 +9,16 @@ use tokengauge_core::tcp::Limits;
 
 use crate::config;
 use crate::driver::Source;
-use crate::tap::pcap::{FileTap, LiveOptions, LiveTap, PcapSnapshot};
+use crate::tap::pcap::{FileTap, LiveOptions, LiveTap, PcapSnapshot, Share};
 use crate::tap::tls::{TlsOptions, TlsTap};
 use crate::tap::{Tap as _, TapCounters, TapError};
 
-/// A capture file; `-` is standard input.
+/// A capture file, or a share of its connections; `-` is standard input.
 ///
 /// # Errors
 /// When it cannot be opened.
-pub fn file(path: &Path) -> Result<Source, TapError> {
-    let tap = FileTap::open(path, Limits::default())?;
+pub fn file(path: &Path, share: Share) -> Result<Source, TapError> {
+    let tap = FileTap::open(path, Limits::default())?.sharing(share);
     let (stats, progress) = (tap.stats(), tap.progress());
     let mut source = Source::with_counters(path.display().to_string(), Box::new(tap), Box::new(move || packets(&stats.snapshot())));
     source.progress = Some(progress);

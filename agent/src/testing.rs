@@ -66,6 +66,7 @@ pub fn inference() -> Inference {
             last_generated: Some(ms(460)),
             duration: Ok(ms(480)),
             tpot: Ok(0.01),
+            tpot_after_first_chunk: None,
             tpot_without_reasoning: false,
             max_stall: Ok(ms(30)),
             gaps: [20_000_000, 0, 30_000_000].into_iter().collect(),

@@ -1,7 +1,12 @@
 //! The program as a stranger meets it: help, messages, exit codes.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test states its expectations so")]
 
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use tokengauge_core::stream::Timestamp;
+use tokengauge_core::tcp::build::{Conversation, PcapWriter, Who};
 
 fn tokengauge(args: &[&str], environment: &[(&str, &str)]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tokengauge"));
@@ -21,7 +26,7 @@ fn check(args: &[&str], code: i32, out: &str, err: &str) {
 }
 
 /// A pcap file without packets: its 24-byte header.
-fn empty_pcap(path: &std::path::Path) {
+fn empty_pcap(path: &Path) {
     let header = [0xa1b2_3c4d_u32, 0x0004_0002, 0, 0, 262_144, 1];
     std::fs::write(path, header.iter().flat_map(|w| w.to_le_bytes()).collect::<Vec<_>>()).unwrap();
 }
@@ -95,4 +100,67 @@ fn a_reader_that_leaves_is_no_error() {
         .unwrap();
     drop(child.stdout.take());
     assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+/// Streams that begin, stall, lose packets, end and are left open at different times, packet by packet in order of time.
+fn busy_pcap(path: &Path) {
+    let start = Timestamp::from_unix_nanos(1_700_000_000_000_000_000);
+    let mut all = Vec::new();
+    for n in 0..60u64 {
+        let ms = |ms: u64| Duration::from_millis(n * 37 % 900 + ms);
+        let body = format!(r#"{{"model":"m{n}","stream":true,"messages":[]}}"#);
+        let request = format!("POST /v1/chat/completions HTTP/1.1\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+        let head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
+        let client = format!("10.0.{}.2:{}", n % 7, 40_000 + n).parse().unwrap();
+        let mut talk = Conversation::new(client, "10.0.0.1:80".parse().unwrap(), start).say(ms(1), Who::Client, request).say(
+            ms(90),
+            Who::Server,
+            head,
+        );
+        for chunk in 0..20 + n % 5 {
+            let data = format!(r#"data: {{"id":"c{n}","choices":[{{"index":0,"delta":{{"content":"t{chunk}"}}}}]}}"#);
+            talk = talk.say(ms(100 + chunk * (20 + n)), Who::Server, format!("{:x}\r\n{data}\n\n\r\n", data.len() + 2));
+        }
+        if n % 3 > 0 {
+            talk = talk.say(ms(9000), Who::Server, "e\r\ndata: [DONE]\n\n\r\n");
+        }
+        if n % 4 == 0 {
+            talk = talk.unfinished();
+        }
+        let packets = talk.packets();
+        // of every fifth one packet is missing
+        let lost = if n % 5 == 0 { 12 + n as usize % 6 } else { usize::MAX };
+        all.extend(packets.into_iter().enumerate().filter(|(i, _)| *i != lost).map(|(_, packet)| packet));
+    }
+    all.sort_by_key(|(at, _)| *at);
+    // long after the rest: time-outs
+    all.extend(
+        Conversation::new("10.9.0.2:4".parse().unwrap(), "10.9.0.1:80".parse().unwrap(), start.plus(Duration::from_secs(700))).packets(),
+    );
+    let mut writer = PcapWriter::new(1);
+    writer.packets(&all);
+    std::fs::write(path, writer.finish()).unwrap();
+}
+
+#[test]
+fn any_number_of_threads_says_the_same() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("busy.pcap");
+    busy_pcap(&file);
+    let file = file.display().to_string();
+    let said = |threads: &str, format: &str| {
+        let output = tokengauge(&["replay", &file, "--format", format, "--threads", threads], &[]);
+        assert!(output.status.success());
+        let stats = String::from_utf8_lossy(&output.stderr).into_owned();
+        // what the threads cost is their own
+        let counts = stats.split("\"wall_s\"").next().unwrap_or_default().to_owned();
+        (String::from_utf8_lossy(&output.stdout).into_owned(), if format == "jsonl" { counts } else { String::new() })
+    };
+    for format in ["jsonl", "table"] {
+        let one = said("1", format);
+        assert!(one.0.lines().count() > 10, "{}", one.0);
+        for threads in ["2", "3", "8", "0"] {
+            assert_eq!(said(threads, format), one, "{threads} threads, {format}");
+        }
+    }
 }

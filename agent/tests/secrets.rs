@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokengauge::agent::Running;
 use tokengauge::export::jsonl::JsonLines;
 use tokengauge::export::otlp::{Config, Otlp};
+use tokengauge::tap::pcap::Share;
 use tokengauge::{run, sources, testing, view};
 use tokengauge_core::stream::Timestamp;
 use tokengauge_core::tcp::build::{Conversation, PcapWriter, Who};
@@ -133,7 +134,7 @@ fn no_output_shows_a_planted_secret() {
     let said = Arc::new(Mutex::new(String::new()));
     let lines = Arc::clone(&said);
     let running = Running::builder()
-        .source(sources::file(&pcap).unwrap())
+        .source(sources::file(&pcap, Share::ALL).unwrap())
         .exporter(Box::new(JsonLines::open(&jsonl).unwrap()))
         .exporter(Box::new(Otlp::new(&config, &|_: &str| None).unwrap().unwrap()))
         .on_inference(move |i| *lines.lock().unwrap() += &format!("{}\n{i:?}\n", run::line(i)))

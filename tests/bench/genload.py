@@ -4,7 +4,9 @@
 Beside OUT.pcap stands OUT.pcap.truth.jsonl: one line per stream with its id, its counts and its true instants in
 microseconds, which are exactly those of the packets.
 
-Usage: genload.py OUT.pcap [--mb 200] [--connections 200] [--seed 1]
+With --open N there are N connections instead, each with one answer that has begun and goes on beyond the end of the capture.
+
+Usage: genload.py OUT.pcap [--mb 200] [--connections 200] [--seed 1] [--open N]
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ class Stream:
     """One kept-alive connection with one request after another; `step` writes its next packet."""
 
     def __init__(self, index: int, dice: random.Random, at_us: int) -> None:
-        self.client = (pg.address(f"10.1.{index >> 8 & 255}.{index & 255}"), 30_000 + index % 30_000)
+        self.client = (pg.address(f"10.{1 + (index >> 16)}.{index >> 8 & 255}.{index & 255}"), 30_000 + index % 30_000)
         self.index, self.dice, self.next_us = index, dice, at_us
         self.seq = [dice.getrandbits(32), dice.getrandbits(32)]
         self.heads: dict[tuple[int, int], tuple[bytes, int]] = {}
@@ -137,6 +139,29 @@ def write(path: Path, size: int, connections: int, seed: int) -> tuple[int, int]
     return written, len(truth)
 
 
+def write_open(path: Path, connections: int, seed: int) -> int:
+    """Writes the beginnings of so many answers: the request, the head, two chunks, connection after connection, then a third one each."""
+    dice = random.Random(seed)
+    streams = [Stream(index, dice, START_US + index * 100) for index in range(connections)]
+    written = 24
+    with path.open("wb", buffering=1 << 20) as out:
+        out.write(pg.file_header())
+        for stream in streams:
+            stream.length = 1 << 30
+            for _ in range(3):
+                written += stream.open(out)
+            written += stream.begin(out)
+            stream.length = 1 << 30
+            stream.next_us = START_US + stream.index * 100 + 5_000
+            for _ in range(2):
+                written += stream.step(out, [])
+                stream.next_us = START_US + stream.index * 100 + 6_000
+        for stream in streams:
+            stream.next_us = START_US + connections * 100 + 10_000 + stream.index
+            written += stream.step(out, [])
+    return written
+
+
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -144,7 +169,11 @@ def main() -> None:
     parser.add_argument("--mb", type=int, default=200)
     parser.add_argument("--connections", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--open", type=int, metavar="N")
     args = parser.parse_args()
+    if args.open:
+        print(json.dumps({"file": str(args.out), "bytes": write_open(args.out, args.open, args.seed), "streams": args.open}))
+        return
     written, streams = write(args.out, args.mb << 20, args.connections, args.seed)
     print(json.dumps({"file": str(args.out), "bytes": written, "streams": streams}))
 

@@ -149,12 +149,12 @@ def wait_for_port(port: int, child: subprocess.Popen[bytes], seconds: float = 30
     raise RuntimeError(f"{child.args!r}: not listening on {port} after {seconds} s")
 
 
-def make_certificate(folder: Path) -> tuple[Path, Path]:
-    """A self-signed certificate for localhost; returns certificate and key."""
+def make_certificate(folder: Path, names: Sequence[str] = ()) -> tuple[Path, Path]:
+    """A self-signed certificate for localhost and further names; returns certificate and key."""
     cert, key = folder / "cert.pem", folder / "key.pem"
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
-        + ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+        + ["-subj", "/CN=localhost", "-addext", "subjectAltName=" + ",".join(["IP:127.0.0.1", *(f"DNS:{name}" for name in ("localhost", *names))])]
         + ["-out", str(cert), "-keyout", str(key)],
         check=True,
         capture_output=True,

@@ -79,6 +79,7 @@ pub fn figures(i: &Inference) -> Vec<(&'static str, Figure)> {
         ("ttfa", Time(t.ttfa.ok())),
         ("duration", Time(t.duration.ok())),
         ("tpot", Time(t.tpot.ok().map(Duration::from_secs_f64))),
+        ("tpot_after_first_chunk", Time(t.tpot_after_first_chunk.map(Duration::from_secs_f64))),
         ("max_stall", Time(t.max_stall.ok())),
         ("batch_ratio", Number(i.batch_ratio())),
         ("gap_max", gap(t.gaps.max())),

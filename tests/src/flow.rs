@@ -26,7 +26,10 @@
 //! 9 < @exception CLASS {json}                 the same, as an exception
 //! 9 < @wrapped {json}                         the same, as Bedrock wraps what a model says: base64 in an event `chunk`
 //! 9 < @last                                   the last chunk
+//! 0 > @call URL FIELDS                        a whole gRPC request with one message, as [`crate::protobuf`] writes it
+//! 9 < @grpc FIELDS                            one HTTP chunk with one gRPC message
 //! 9 < @json STATUS [name:value …] {json}      a whole JSON response
+//! 9 < @ws …                                   frames of a WebSocket: [`crate::wire_ws`]
 //! ```
 
 use std::fmt::Write as _;
@@ -34,6 +37,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
+use crate::protobuf;
 use base64::Engine as _;
 use flate2::Compression;
 use flate2::write::{GzEncoder, ZlibEncoder};
@@ -42,6 +46,8 @@ use tokengauge_core::pipeline::{Options, Pipeline, PipelineStats};
 use tokengauge_core::stream::{ConnId, ConnInfo, Direction, End, Endpoints, GapReason, Side, StreamEvent, TapKind, Timestamp};
 use zstd_safe::zstd_sys::ZSTD_EndDirective;
 use zstd_safe::{CCtx, InBuffer, OutBuffer};
+
+use crate::wire_ws::Ws;
 
 /// The instant 0 of every flow.
 pub const BASE: Timestamp = Timestamp::from_unix_nanos(1_700_000_000_000_000_000);
@@ -193,8 +199,13 @@ fn chunk(bytes: &[u8]) -> Vec<u8> {
     [format!("{:x}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat()
 }
 
+/// A message of gRPC: not compressed, its length, its bytes.
+fn prefixed(message: &[u8]) -> Vec<u8> {
+    [&[0][..], &(message.len() as u32).to_be_bytes(), message].concat()
+}
+
 /// Bytes with the escapes of the format undone.
-fn unescape(text: &str) -> Result<Vec<u8>, String> {
+pub(crate) fn unescape(text: &str) -> Result<Vec<u8>, String> {
     let mut out = Vec::new();
     let mut bytes = text.bytes();
     while let Some(b) = bytes.next() {
@@ -272,6 +283,17 @@ fn helper(word: &str, rest: &str, coder: &mut Coder) -> Result<Vec<u8>, String> 
             let (host, path) = target.split_once('/').ok_or("a URL has a path")?;
             whole(&format!("POST /{path} HTTP/1.1\r\nhost: {host}"), words, body)
         }
+        "@call" => {
+            let (url, fields) = first_word(rest);
+            let (_, target) = url.split_once("://").ok_or("a URL begins with its scheme")?;
+            let (host, path) = target.split_once('/').ok_or("a URL has a path")?;
+            let body = prefixed(&protobuf::message(&fields)?);
+            let length = body.len();
+            let head =
+                format!("POST /{path} HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/grpc\r\ncontent-length: {length}\r\n\r\n");
+            [head.into_bytes(), body].concat()
+        }
+        "@grpc" => chunk(&coder.code(&prefixed(&protobuf::message(rest)?))),
         "@json" => {
             let (status, rest) = first_word(rest);
             let (words, body) = before_json(&rest);
@@ -319,9 +341,9 @@ impl Flow {
     /// The line that cannot be read, and why.
     pub fn parse(name: &str, text: &str) -> Result<Self, String> {
         let mut flow = Self { name: name.to_owned(), seat: Seat::Client, from_start: true, steps: Vec::new() };
-        let mut coder = Coder::default();
+        let (mut coder, mut ws) = (Coder::default(), Ws::default());
         for (n, line) in text.lines().enumerate() {
-            flow.line(line.trim(), &mut coder).map_err(|why| format!("{name}:{}: {why}", n + 1))?;
+            flow.line(line.trim(), &mut coder, &mut ws).map_err(|why| format!("{name}:{}: {why}", n + 1))?;
         }
         let last = flow.steps.last().map_or(Duration::ZERO, Step::at);
         if !matches!(flow.steps.last(), Some(Step::End(_, Ended::Input))) {
@@ -330,7 +352,7 @@ impl Flow {
         Ok(flow)
     }
 
-    fn line(&mut self, line: &str, coder: &mut Coder) -> Result<(), String> {
+    fn line(&mut self, line: &str, coder: &mut Coder, ws: &mut Ws) -> Result<(), String> {
         match line {
             "" => return Ok(()),
             "@midstream" => self.from_start = false,
@@ -345,13 +367,13 @@ impl Flow {
                 if self.steps.last().is_some_and(|s| s.at() > at) {
                     return Err("time runs backwards".into());
                 }
-                self.steps.push(Self::step(at, rest.trim_start(), coder)?);
+                self.steps.push(Self::step(at, rest.trim_start(), coder, ws)?);
             }
         }
         Ok(())
     }
 
-    fn step(at: Duration, rest: &str, coder: &mut Coder) -> Result<Step, String> {
+    fn step(at: Duration, rest: &str, coder: &mut Coder, ws: &mut Ws) -> Result<Step, String> {
         let (who, what) = match rest.split_once(' ') {
             Some((">", what)) => (Who::Client, what),
             Some(("<", what)) => (Who::Server, what),
@@ -372,6 +394,9 @@ impl Flow {
             "@fin" => Step::End(at, Ended::Fin(who)),
             "@rst" => Step::End(at, Ended::Rst(who)),
             "@released" => Step::End(at, Ended::Released),
+            _ if word.starts_with("@ws") => {
+                Step::Data(at, who, ws.helper(word, arg, who).unwrap_or_else(|| Err(format!("unknown helper {word}")))?)
+            }
             _ if word.starts_with('@') => Step::Data(at, who, helper(word, arg, coder)?),
             _ => Step::Data(at, who, unescape(what)?),
         })
@@ -496,7 +521,7 @@ pub const OPEN: [(&str, &str); 5] = [
     ("openai.chat_completions/half-closed-client-still-served.flow", "a client that half-closed is taken to have gone when the input ends"),
 ];
 
-/// Every flow below `tests/fixtures`.
+/// Every flow below `tests/fixtures`; with `TOKENGAUGE_FLOWS`, those with that text in their path, to look at some while working on them.
 pub fn fixtures() -> Vec<(std::path::PathBuf, Flow)> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures");
     let read = |path: std::path::PathBuf| {
@@ -504,7 +529,8 @@ pub fn fixtures() -> Vec<(std::path::PathBuf, Flow)> {
         let flow = Flow::parse(&name, &std::fs::read_to_string(&path).unwrap()).unwrap();
         (path, flow)
     };
-    crate::files(&dir, ".flow").into_iter().map(read).collect()
+    let some = std::env::var("TOKENGAUGE_FLOWS").unwrap_or_default();
+    crate::files(&dir, ".flow").into_iter().filter(|path| path.to_string_lossy().contains(&some)).map(read).collect()
 }
 
 fn ms(t: Duration) -> String {
@@ -575,7 +601,8 @@ fn one(i: &Inference, out: &mut String) -> std::fmt::Result {
     write!(out, "  measures  ttft {} ttfa {} duration {}", defined(t.ttft), defined(t.ttfa), defined(t.duration))?;
     let tpot = t.tpot.map_or_else(|why| why.as_str().to_owned(), |s| ms(Duration::from_secs_f64(s)));
     let hidden = if t.tpot_without_reasoning { " (without reasoning)" } else { "" };
-    writeln!(out, " tpot {tpot}{hidden} stall {}", defined(t.max_stall))?;
+    let behind = t.tpot_after_first_chunk.map_or_else(String::new, |s| format!(" after_first {}", ms(Duration::from_secs_f64(s))));
+    writeln!(out, " tpot {tpot}{hidden}{behind} stall {}", defined(t.max_stall))?;
     let gaps: Vec<String> = t.gaps.iter().map(|g| ms(Duration::from_nanos(g))).collect();
     writeln!(out, "  gaps      [{}]{}", gaps.join(" "), if t.gaps.complete() { "" } else { " and more" })?;
     if let Some(s) = i.server_timing {

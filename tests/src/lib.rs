@@ -5,8 +5,10 @@ pub mod carry;
 pub mod figures;
 pub mod flow;
 pub mod h2;
+pub mod protobuf;
 pub mod recordings;
 pub mod tidy;
+pub mod wire_ws;
 
 use std::path::{Path, PathBuf};
 

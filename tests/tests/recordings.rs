@@ -140,9 +140,10 @@ fn lasting(events: &[LlmEvent]) -> Vec<LlmEvent> {
 }
 
 /// Reads frames with one reader of each dialect, which takes its shortcut where it can, and each frame with a fresh one, which
-/// cannot; both must say the same.
+/// cannot; both must say the same. Not of those that compare an event with the ones before it: they take no shortcut.
 fn check_shortcut(what: &str, frames: &[(Vec<u8>, Vec<u8>)]) {
-    for dialect in DIALECTS {
+    const COMPARING: [&str; 5] = ["sglang.generate", "triton.generate", "llama_cpp.completion", "cohere.chat_v1", "unknown"];
+    for dialect in DIALECTS.iter().filter(|d| !COMPARING.contains(&d.about().api)) {
         let mut one = dialect.reader();
         for (name, data) in frames {
             let frame = Frame { name, data, error: false };

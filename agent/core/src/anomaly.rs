@@ -39,9 +39,11 @@ pub enum Anomaly {
     BadChecksum,
     /// The head of a message (AWS event-stream, gRPC, a WebSocket frame) is impossible.
     BadMessage,
+    /// A stream of gRPC carried several requests: as one exchange they cannot be measured, and there is no record of it.
+    SeveralRequests,
     /// Behind a hole nothing tells where the next event begins; the rest of the body is skipped.
     FramingLost,
-    /// An event or a body is not the JSON that its API prescribes.
+    /// An event or a body is not the JSON, or the Protobuf, that its API prescribes.
     BadJson,
     /// An event is valid JSON of no known form.
     UnknownEvent,
@@ -55,11 +57,25 @@ pub enum Anomaly {
     BufferBound,
     /// The connection changed to a protocol that is not measured (HTTP/2, WebSocket, CONNECT); it is muted.
     Upgraded,
+    /// The secrets of a TLS connection are in no key log; it is muted.
+    TlsNoKey,
+    /// A TLS connection was joined in its middle, or its hellos were lost: it cannot be decrypted and is muted.
+    TlsMissedStart,
+    /// A TLS connection has a version or cipher suite that is not decrypted (before 1.2, CBC, CCM); it is muted.
+    TlsUnsupported,
+    /// What should be a TLS record is none, or no key opens it.
+    TlsBadRecord,
+    /// No TLS record of a direction was found any more after a loss; the direction is given up.
+    TlsOutOfStep,
+    /// Early data of a TLS 1.3 connection could not be decrypted.
+    TlsEarlyData,
+    /// A key log within a capture has lines that cannot be read.
+    TlsBadKeyLog,
 }
 
 impl Anomaly {
     /// Every anomaly, in the order of its number.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 33] = [
         Self::NotHttp,
         Self::NotLlm,
         Self::MissedStart,
@@ -77,6 +93,7 @@ impl Anomaly {
         Self::StrayLine,
         Self::BadChecksum,
         Self::BadMessage,
+        Self::SeveralRequests,
         Self::FramingLost,
         Self::BadJson,
         Self::UnknownEvent,
@@ -85,6 +102,13 @@ impl Anomaly {
         Self::AfterTerminator,
         Self::BufferBound,
         Self::Upgraded,
+        Self::TlsNoKey,
+        Self::TlsMissedStart,
+        Self::TlsUnsupported,
+        Self::TlsBadRecord,
+        Self::TlsOutOfStep,
+        Self::TlsEarlyData,
+        Self::TlsBadKeyLog,
     ];
 
     /// The name in metrics and statistics.
@@ -107,6 +131,7 @@ impl Anomaly {
             Self::StrayLine => "stray_line",
             Self::BadChecksum => "bad_checksum",
             Self::BadMessage => "bad_message",
+            Self::SeveralRequests => "several_requests",
             Self::FramingLost => "framing_lost",
             Self::BadJson => "bad_json",
             Self::UnknownEvent => "unknown_event",
@@ -115,13 +140,27 @@ impl Anomaly {
             Self::AfterTerminator => "after_terminator",
             Self::BufferBound => "buffer_bound",
             Self::Upgraded => "upgraded",
+            Self::TlsNoKey => "tls_no_key",
+            Self::TlsMissedStart => "tls_missed_start",
+            Self::TlsUnsupported => "tls_unsupported",
+            Self::TlsBadRecord => "tls_bad_record",
+            Self::TlsOutOfStep => "tls_out_of_step",
+            Self::TlsEarlyData => "tls_early_data",
+            Self::TlsBadKeyLog => "tls_bad_key_log",
         }
     }
 }
 
 /// How often each anomaly was met.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Anomalies([u64; Anomaly::ALL.len()]);
+
+// Not derived: the standard library has it for arrays of up to 32.
+impl Default for Anomalies {
+    fn default() -> Self {
+        Self([0; Anomaly::ALL.len()])
+    }
+}
 
 impl Anomalies {
     /// Counts one.

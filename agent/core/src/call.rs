@@ -6,22 +6,23 @@
 use crate::anomaly::Anomaly;
 use crate::dialect::body::{Asked, http_error_kind};
 use crate::dialect::shape::Shape;
-use crate::dialect::{self, Dialect, FrameKind, Match, Reader};
+use crate::dialect::{self, Dialect, FrameKind, LlmEvent, Match, Reader};
 use crate::facts::Facts;
 use crate::framing::json::Skeleton;
-use crate::framing::{Framer, Framing, Unit};
+use crate::framing::{Frame, Framer, Framing, Unit};
 use crate::http::coding::Decoder;
 use crate::http::event::{EndedBy, Over, Side};
-use crate::http::head::{MediaType, RequestHead, ResponseHead};
+use crate::http::head::{BodyLength, MediaType, RequestHead, ResponseHead, Upgrade};
 use crate::inference::{Inference, Request, Response};
 use crate::measure::{Ended, Exchange, Measure, Place, Scratch};
 use crate::name::Name;
+use crate::request::RequestBody;
 use crate::stream::Timestamp;
 
-/// Containers of a request that are looked into: the request itself and what stands right in it.
-const REQUEST_DEPTH: usize = 2;
 /// Containers of an answer that are looked into: `choices[0].message.tool_calls[0].function`.
 const ANSWER_DEPTH: usize = 7;
+/// Events of no known form after which no other dialect is tried any more.
+const MAX_TRIES: u32 = 16;
 
 /// One exchange. What every chunk of a stream needs stands first and together; the rest is boxed where it is large and often absent.
 #[derive(Debug)]
@@ -34,8 +35,12 @@ pub struct Call {
     measure: Measure,
     dialect: Option<&'static dyn Dialect>,
     certainty: Match,
+    /// Whether the request's body is one that the dialect knows.
+    confirmed: bool,
     asked: Asked,
-    request_body: Option<Box<Skeleton>>,
+    request_body: Option<Box<RequestBody>>,
+    /// Whether it is known what the request asks for.
+    settled: bool,
     request_decoder: Option<Box<Decoder>>,
     request_bytes: u64,
     response: Option<Box<ResponseHead>>,
@@ -65,8 +70,10 @@ impl Call {
         Self {
             dialect,
             certainty,
+            confirmed: false,
             asked: Asked::default(),
-            request_body: dialect.map(|_| Box::new(Skeleton::new(REQUEST_DEPTH))),
+            request_body: dialect.map(|_| Box::new(RequestBody::new(&head))),
+            settled: false,
             request_decoder,
             request_bytes: 0,
             measure: Measure::new(begun),
@@ -82,12 +89,25 @@ impl Call {
 
     /// Whether this is, as far as can be told, LLM traffic.
     pub fn is_llm(&self) -> bool {
-        self.dialect.is_some() && (self.certainty == Match::Certain || self.measure.facts.recognised)
+        let facts = &self.measure.facts;
+        self.dialect.is_some() && (self.certainty == Match::Certain || facts.recognised || self.confirmed && !facts.foreign)
     }
 
     /// Whether this may turn out to be LLM traffic.
     pub fn may_be_llm(&self) -> bool {
         self.dialect.is_some()
+    }
+
+    /// Whether what was seen until the end makes it an inference. Where path and body only make it likely, the answer must be known:
+    /// unless it is an error, or none came, and nobody but the two ends is to blame.
+    fn is_known(&self, how: Over) -> bool {
+        let facts = &self.measure.facts;
+        let status = self.response.as_ref().map(|r| r.status);
+        let unseen = self.measure.timeline.holes() > 0 || matches!(how, Over::InputEnded | Over::Evicted | Over::Lost);
+        let unanswered = self.response_bytes == 0 && !unseen;
+        self.certainty == Match::Certain
+            || facts.recognised
+            || self.confirmed && !facts.foreign && (unanswered || status.is_some_and(|s| s >= 400))
     }
 
     /// Bytes that are buffered.
@@ -117,7 +137,7 @@ impl Call {
     }
 
     /// Bytes of the request's body.
-    pub fn request_body(&mut self, bytes: &[u8], cx: &mut Scratch<'_>) {
+    pub fn request_body(&mut self, at: Timestamp, bytes: &[u8], cx: &mut Scratch<'_>) {
         self.request_bytes += bytes.len() as u64;
         let Some(body) = &mut self.request_body else { return };
         match &mut self.request_decoder {
@@ -129,28 +149,49 @@ impl Call {
                 }
             }
         }
+        if !self.settled && body.is_complete() {
+            self.measure.timeline.request_sent(at);
+            self.settle(cx);
+        }
     }
 
     /// The request is complete.
     pub fn request_end(&mut self, at: Timestamp, cx: &mut Scratch<'_>) {
-        self.measure.timeline.request_sent(at);
         self.request_decoder = None;
-        let Some(body) = self.request_body.take() else { return };
-        let asked = body.finish().and_then(|b| dialect::body::object::<Asked>(b).ok_or(Anomaly::BadJson));
-        match asked {
+        if !self.settled {
+            self.measure.timeline.request_sent(at);
+            self.settle(cx);
+        }
+        // Whether it asked more than once is looked at when the exchange is over.
+        if !self.request_body.as_ref().is_some_and(|body| body.is_several()) {
+            self.request_body = None;
+        }
+    }
+
+    /// What is asked for can be read.
+    fn settle(&mut self, cx: &mut Scratch<'_>) {
+        self.settled = true;
+        let Some(body) = &self.request_body else { return };
+        match body.asked(self.dialect) {
             Ok(asked) => {
                 let fits = self.dialect.is_some_and(|d| d.confirms(&asked));
                 let other = (!fits).then(|| dialect::by_body(&self.head, &asked)).flatten();
                 // The path says one thing, the body another: whoever recognises the body has it. If nobody does, it is a bad
                 // request where the path is sure, else none of ours.
                 if !fits && (other.is_some() || self.certainty < Match::Certain) {
-                    self.dialect = other;
-                    self.certainty = Match::Maybe;
+                    self.dialect = other.map(|(d, _)| d);
+                    self.certainty = other.map_or(Match::No, |(_, m)| m.min(Match::Likely));
+                } else if self.head.media == MediaType::Grpc {
+                    // A service's name and what it is asked, both of which the dialect knows, leave no doubt.
+                    self.certainty = Match::Certain;
                 }
+                self.confirmed = self.certainty >= Match::Likely && (fits || other.is_some());
                 self.asked = asked;
             }
-            // A request that cannot be read keeps its place where the path is sure; one without a body has nothing to read.
-            Err(_) if self.certainty < Match::Certain => self.dialect = None,
+            // A request that cannot be read keeps its place where the path is sure, and may yet be known by its answer where the
+            // path is one of an API's; one without a body has nothing to read.
+            Err(_) if self.certainty < Match::Likely => self.dialect = None,
+            Err(_) if self.certainty == Match::Likely => self.certainty = Match::Maybe,
             Err(_) if self.request_bytes == 0 => {}
             Err(what) => cx.anomalies.count(what),
         }
@@ -171,7 +212,10 @@ impl Call {
             };
             self.body = framing.map_or(Body::Undecided, |f| Body::Stream(Framer::new(f)));
             // A JSON body that the dialect knows to be cut into pieces.
-            self.pieces = dialect.framing(&self.head, &self.asked).filter(|_| head.status < 400);
+            // Whose length is known beforehand is no stream.
+            let sized = matches!(head.body, BodyLength::Bytes(_));
+            let known = self.confirmed || self.certainty == Match::Certain;
+            self.pieces = dialect.framing(&self.head, &self.asked).filter(|_| head.status < 400 && known && !sized);
             cx.events.clear();
             if let Some(reader) = self.reader.as_deref_mut() {
                 reader.head(&head, cx.events);
@@ -208,18 +252,27 @@ impl Call {
         })
     }
 
-    /// Asks for the memory that [`Call::event`] will need. The result says nothing.
+    /// Asks for the memory that [`Call::event`] will need, but for the shape's. The result says nothing.
+    #[inline]
     pub fn touch(&self) -> u64 {
-        let shape = self.reader.as_deref().and_then(Reader::shape).map_or(0, Shape::touch);
-        u64::from(shape) ^ self.response_bytes ^ self.measure.timeline.touch() ^ u64::from(self.measure.facts.recognised)
+        let framer = u64::from(matches!(self.body, Body::Stream(_)));
+        framer ^ self.response_bytes ^ self.measure.timeline.touch() ^ u64::from(self.measure.facts.recognised)
+    }
+
+    /// What the next event looks like if it is like the last one.
+    #[inline]
+    pub fn shape(&self) -> Option<&Shape> {
+        self.reader.as_deref()?.shape()
     }
 
     /// Bytes of the response's body.
     pub fn response_body(&mut self, at: Timestamp, bytes: &[u8], cx: &mut Scratch<'_>) {
         self.measure.timeline.body(at);
         self.response_bytes += bytes.len() as u64;
-        let Some(reader) = self.reader.as_deref_mut() else { return };
-        let mut parts = Reading { reader, measure: &mut self.measure, body: &mut self.body, pieces: self.pieces, at };
+        let (Some(reader), Some(dialect)) = (&mut self.reader, &mut self.dialect) else { return };
+        let sure = self.confirmed || self.certainty == Match::Certain;
+        let who = Who { sure, reader, dialect, head: &self.head, asked: &self.asked };
+        let mut parts = Reading { who, measure: &mut self.measure, body: &mut self.body, pieces: self.pieces, at };
         match &mut self.decoder {
             None => parts.plain(bytes, cx),
             Some(decoder) => {
@@ -233,9 +286,13 @@ impl Call {
 
     /// The response's trailers.
     pub fn trailers(&mut self, grpc_status: Option<u32>) {
-        if let Some(code) = grpc_status.filter(|code| *code != 0) {
-            let known = self.measure.facts.failed.take().flatten();
-            self.measure.facts.failed = Some(known.or_else(|| Name::new(grpc_code(code))));
+        match grpc_status {
+            None => {}
+            Some(0) => self.measure.facts.ended_well = true,
+            Some(code) => {
+                let known = self.measure.facts.failed.take().flatten();
+                self.measure.facts.failed = Some(known.or_else(|| Name::new(grpc_code(code))));
+            }
         }
     }
 
@@ -257,7 +314,19 @@ impl Call {
                 match &mut self.body {
                     Body::Stream(framer) => framer.hole(),
                     Body::Json(skeleton) => skeleton.hole(),
-                    Body::Skipped | Body::Undecided => {}
+                    // What comes next is not the first byte, and says nothing about the rest.
+                    Body::Undecided => match self.pieces {
+                        Some(framing) => {
+                            let mut framer = Framer::new(framing);
+                            framer.hole();
+                            self.body = Body::Stream(framer);
+                        }
+                        None => {
+                            self.measure.facts.unread = true;
+                            self.body = Body::Skipped;
+                        }
+                    },
+                    Body::Skipped => {}
                 }
             }
         }
@@ -266,32 +335,51 @@ impl Call {
     /// The exchange is over. `None` when it was no inference.
     pub fn over(mut self, at: Timestamp, (how, by): (Over, EndedBy), place: &Place<'_>, cx: &mut Scratch<'_>) -> Option<Inference> {
         if let Body::Stream(_) = self.body
-            && let Some(reader) = self.reader.as_deref_mut()
+            && let (Some(reader), Some(dialect)) = (&mut self.reader, &mut self.dialect)
         {
-            let mut parts = Reading { reader, measure: &mut self.measure, body: &mut self.body, pieces: None, at };
-            parts.finish(how, cx);
+            let sure = self.confirmed || self.certainty == Match::Certain;
+            let who = Who { sure, reader, dialect, head: &self.head, asked: &self.asked };
+            Reading { who, measure: &mut self.measure, body: &mut self.body, pieces: None, at }.finish(how, cx);
         }
         let status = self.response.as_ref().map(|r| r.status);
         let http_error = status.is_some_and(|s| s >= 400);
-        let mut answer = None;
+        let mut readable = true;
         if let Body::Json(skeleton) = &self.body {
-            answer = Some(self.answer(skeleton, http_error, how, cx)?);
+            let whole = self.answer(skeleton, http_error, how, cx)?;
+            (self.measure.facts, self.dialect, readable) = (whole.facts, Some(whole.dialect), whole.readable);
         }
-        let dialect = self.dialect?;
-        if self.certainty < Match::Certain && !self.measure.facts.recognised {
+        // Who asks to change to another protocol has asked for nothing yet, unless that was refused.
+        if self.head.upgrade == Some(Upgrade::WebSocket) && !http_error {
             return None;
         }
-        if let Some((facts, _)) = answer.as_mut() {
-            std::mem::swap(&mut self.measure.facts, facts);
+        let dialect = self.dialect?;
+        let grpc = self.response.as_ref().is_some_and(|r| r.media == MediaType::Grpc);
+        if self.request_body.as_ref().is_some_and(|body| body.is_several()) || grpc && self.measure.facts.went_on {
+            cx.anomalies.count(Anomaly::SeveralRequests);
+            return None;
+        }
+        if !self.is_known(how) {
+            return None;
         }
         let asked_stream = dialect.streams(&self.head, &self.asked) == Some(true);
         let stream = match (&self.body, &self.response) {
+            // Every answer of gRPC is messages, a stream or not.
+            (Body::Stream(_), Some(r)) if r.media == MediaType::Grpc => {
+                let told = dialect.streams(&self.head, &self.asked).or(self.reader.as_ref().and_then(|r| r.streams()));
+                !http_error && told != Some(false)
+            }
             (Body::Stream(_), Some(_)) => !http_error,
             (Body::Json(_), _) => false,
-            (_, Some(r)) => !http_error && (r.media == MediaType::EventStream || r.media != MediaType::Json && asked_stream),
+            (_, Some(r)) => {
+                let named = r.media == MediaType::EventStream || self.pieces.is_some();
+                !http_error && (named || r.media != MediaType::Json && asked_stream)
+            }
             (_, None) => asked_stream,
         };
-        let readable = answer.is_none_or(|(_, ok)| ok);
+        if !stream && !matches!(self.body, Body::Json(_)) {
+            // What the head counted stands for the body only where that was read.
+            self.measure.facts.usage = None;
+        }
         let echoed = self.asked.echo.0 == Some(true);
         let asked_model = self.asked.model.0.take().or_else(|| dialect.model(&self.head)).or_else(|| self.head.query.model.clone());
         let request = Request {
@@ -318,49 +406,59 @@ impl Call {
         Some(self.measure.finish(Ended { at, how, by, stream, readable, echoed, code: None }, what))
     }
 
-    /// Reads an answer that is no stream, or an HTTP error's body. The facts with it, and whether it could be read; `None` never
-    /// happens for a certain dialect.
-    #[allow(clippy::type_complexity, reason = "used once, right above")]
-    fn answer(&self, skeleton: &Skeleton, http_error: bool, how: Over, cx: &mut Scratch<'_>) -> Option<(Facts, bool)> {
-        let mut facts = Facts {
-            server: self.measure.facts.server,
-            unread: self.measure.facts.unread,
-            recognised: self.measure.facts.recognised,
-            ..Facts::default()
-        };
+    /// Reads an answer that is no stream, or an HTTP error's body. `None` when it is of no form that the dialect knows, and the
+    /// dialect was no more than a guess.
+    fn answer(&self, skeleton: &Skeleton, http_error: bool, how: Over, cx: &mut Scratch<'_>) -> Option<Whole> {
+        let mut dialect = self.dialect?;
+        // What the head said stays.
+        let Facts { server, unread, recognised, usage, .. } = self.measure.facts;
+        let mut facts = Facts { server, unread, recognised, ..Facts::default() };
         let body = match skeleton.finish() {
             Ok(body) if how == Over::Complete => body,
-            Ok(_) => return Some((facts, false)),
+            Ok(_) => return Some(Whole { facts, dialect, readable: false }),
             Err(what) => {
                 cx.anomalies.count(what);
-                return Some((facts, false));
+                return Some(Whole { facts, dialect, readable: false });
             }
         };
         if http_error {
             let said = || self.response.as_ref().and_then(|r| r.error_type.clone());
             facts.failed = http_error_kind(body).or_else(said).map(Some);
-            return Some((facts, true));
+            return Some(Whole { facts, dialect, readable: true });
         }
         // What the head counted is the answer's, where its body does not say it better.
-        facts.usage = self.measure.facts.usage;
-        let mut reader = self.dialect?.reader();
+        facts.usage = usage;
         cx.events.clear();
-        let kind = reader.answer(body, cx.events);
-        let ok = match kind {
-            FrameKind::BadJson => {
-                cx.anomalies.count(Anomaly::BadJson);
-                false
+        let mut kind = dialect.reader().answer(body, cx.events);
+        if kind == FrameKind::Unknown {
+            let known = |reader: &mut dyn Reader| {
+                cx.events.clear();
+                kind = reader.answer(body, cx.events);
+                matches!(kind, FrameKind::Event | FrameKind::Last)
+            };
+            match dialect::by_answer(&self.head, &self.asked, dialect, known) {
+                Some((other, _)) => dialect = other,
+                None => {
+                    cx.events.clear();
+                    kind = FrameKind::Unknown;
+                }
             }
-            FrameKind::Unknown => {
-                cx.anomalies.count(Anomaly::UnknownEvent);
-                false
-            }
-            _ => true,
+        }
+        let surprise = match kind {
+            FrameKind::BadJson => Some(Anomaly::BadJson),
+            FrameKind::Unknown => Some(Anomaly::UnknownEvent),
+            _ => None,
         };
-        facts.recognised |= ok;
+        let sure = self.confirmed || self.certainty == Match::Certain;
+        if sure {
+            surprise.into_iter().for_each(|what| cx.anomalies.count(what));
+        }
+        let readable = surprise.is_none();
+        facts.recognised |= readable && (sure || kind != FrameKind::Perhaps);
+        facts.foreign |= !readable;
         cx.events.drain(..).for_each(|e| facts.take(e));
         // A tentative dialect whose answer it does not know was the wrong guess.
-        (ok || self.certainty == Match::Certain).then_some((facts, ok))
+        (readable || self.certainty == Match::Certain).then_some(Whole { facts, dialect, readable })
     }
 }
 
@@ -388,9 +486,52 @@ fn grpc_code(code: u32) -> &'static str {
     usize::try_from(code).ok().and_then(|n| NAMES.get(n).copied()).unwrap_or("UNKNOWN")
 }
 
+/// An answer that is no stream.
+struct Whole {
+    facts: Facts,
+    /// Whose form it has.
+    dialect: &'static dyn Dialect,
+    /// Whether it could be read.
+    readable: bool,
+}
+
+/// Who reads an answer, and what makes another the better reader.
+struct Who<'c> {
+    /// Whether the request is the dialect's own: then what it cannot read is a surprise, not somebody else's.
+    sure: bool,
+    reader: &'c mut Box<dyn Reader>,
+    dialect: &'c mut &'static dyn Dialect,
+    head: &'c RequestHead,
+    asked: &'c Asked,
+}
+
+impl Who<'_> {
+    /// Reads an event. As long as none was known, another dialect may know it better.
+    fn frame(&mut self, frame: Frame<'_>, facts: &mut Facts, events: &mut Vec<LlmEvent>) -> FrameKind {
+        let kind = self.reader.frame(frame, events);
+        if kind != FrameKind::Unknown || facts.recognised || facts.tries >= MAX_TRIES {
+            return kind;
+        }
+        facts.tries += 1;
+        let mut other = kind;
+        let known = |reader: &mut dyn Reader| {
+            events.clear();
+            other = reader.frame(frame, events);
+            let output = events.iter().any(|e| matches!(e, LlmEvent::Delta { .. }));
+            matches!(other, FrameKind::Event | FrameKind::Last) || other == FrameKind::Perhaps && output
+        };
+        let Some((dialect, reader)) = dialect::by_answer(self.head, self.asked, *self.dialect, known) else {
+            events.clear();
+            return kind;
+        };
+        (*self.dialect, *self.reader) = (dialect, reader);
+        other
+    }
+}
+
 /// A response's body while a piece of it is read.
 struct Reading<'c> {
-    reader: &'c mut dyn Reader,
+    who: Who<'c>,
     measure: &'c mut Measure,
     body: &'c mut Body,
     pieces: Option<Framing>,
@@ -411,19 +552,22 @@ impl Reading<'_> {
                 // `data`, `event`, `id`, `retry`, a comment.
                 Some(b'd' | b'e' | b'i' | b'r' | b':') => *self.body = Body::Stream(Framer::new(Framing::Sse)),
                 Some(_) => {
-                    cx.anomalies.count(Anomaly::UnknownBody);
+                    if self.who.sure {
+                        cx.anomalies.count(Anomaly::UnknownBody);
+                    }
                     self.measure.facts.unread = true;
+                    self.measure.facts.foreign = true;
                     *self.body = Body::Skipped;
                 }
                 None => {}
             }
         }
-        let Self { reader, measure, body, at, .. } = self;
-        if again(body, *reader, measure, *at, bytes, cx.frames) {
+        let Self { who, measure, body, at, .. } = self;
+        if again(body, who.reader.as_ref(), measure, *at, bytes, cx.frames) {
             return;
         }
         match body {
-            Body::Stream(framer) => framer.push(bytes, &mut |unit| unit_of(unit, *at, *reader, measure, cx)),
+            Body::Stream(framer) => framer.push(bytes, &mut |unit| unit_of(unit, *at, who, measure, cx)),
             Body::Json(skeleton) => skeleton.push(bytes),
             Body::Skipped | Body::Undecided => {}
         }
@@ -431,11 +575,11 @@ impl Reading<'_> {
 
     /// The body ended. What is left of an event that was cut off is none.
     fn finish(&mut self, how: Over, cx: &mut Scratch<'_>) {
-        let Self { reader, measure, body, at, .. } = self;
+        let Self { who, measure, body, at, .. } = self;
         if let Body::Stream(framer) = body {
             framer.finish(&mut |unit| match unit {
                 Unit::Event(frame) if how != Over::Complete && !is_whole(frame.data) => {}
-                unit => unit_of(unit, *at, *reader, measure, cx),
+                unit => unit_of(unit, *at, who, measure, cx),
             });
         }
     }
@@ -463,7 +607,7 @@ fn again(body: &Body, reader: &dyn Reader, measure: &mut Measure, at: Timestamp,
 }
 
 /// One unit of a stream: read, stamped, folded into the facts.
-fn unit_of(unit: Unit<'_>, at: Timestamp, reader: &mut dyn Reader, measure: &mut Measure, cx: &mut Scratch<'_>) {
+fn unit_of(unit: Unit<'_>, at: Timestamp, who: &mut Who<'_>, measure: &mut Measure, cx: &mut Scratch<'_>) {
     let frame = match unit {
         Unit::Event(frame) => frame,
         Unit::KeepAlive => return,
@@ -471,6 +615,6 @@ fn unit_of(unit: Unit<'_>, at: Timestamp, reader: &mut dyn Reader, measure: &mut
         Unit::Odd(what) => return cx.anomalies.count(what),
     };
     cx.events.clear();
-    let kind = reader.frame(frame, cx.events);
-    measure.event(at, kind, cx);
+    let kind = who.frame(frame, &mut measure.facts, cx.events);
+    measure.event(at, kind, who.sure, cx);
 }

@@ -26,8 +26,16 @@ pub struct Facts {
     pub server: Option<ServerTiming>,
     /// Whether the answer is one of the dialect's.
     pub recognised: bool,
+    /// Whether there was an answer of another form.
+    pub foreign: bool,
+    /// How many events were shown to other dialects.
+    pub tries: u32,
     /// Whether something could not be read at all.
     pub unread: bool,
+    /// Whether the protocol that carries the answer says that it ended as it should (`grpc-status: 0`).
+    pub ended_well: bool,
+    /// Whether events came behind the terminator.
+    pub went_on: bool,
     /// Whether bytes are missing behind the last finish reason.
     pub hole_since_finish: bool,
     /// Whether `usage` is the last word: it came with the finish reasons or behind them.
@@ -80,7 +88,7 @@ impl Facts {
                 });
             }
             LlmEvent::Cancelled => self.cancelled = true,
-            LlmEvent::Delta { .. } | LlmEvent::ToolStart => {}
+            LlmEvent::Delta { .. } | LlmEvent::ToolStart | LlmEvent::Tokens(_) => {}
         }
     }
 }

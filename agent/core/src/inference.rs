@@ -284,6 +284,9 @@ pub struct Timing {
     pub duration: Result<Duration, Reason>,
     /// Time per output token: (last − first generated) / (output tokens − 1), in seconds.
     pub tpot: Result<f64, Reason>,
+    /// (last − first generated) / (output tokens behind the first generated event), in seconds: AIPerf's and Artificial Analysis'
+    /// form of it. Only where it is exactly known how many tokens came up to that event.
+    pub tpot_after_first_chunk: Option<f64>,
     /// Whether `tpot` leaves out reasoning tokens, because the reasoning was hidden or summarised.
     pub tpot_without_reasoning: bool,
     /// Longest silence between consecutive arrivals from the first to the last generated output.

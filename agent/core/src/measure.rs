@@ -100,17 +100,22 @@ impl Measure {
         self.timeline.go_on();
     }
 
-    /// One event of a stream: `kind`, and what it says in `cx.events`.
-    pub fn event(&mut self, at: Timestamp, kind: FrameKind, cx: &mut Scratch<'_>) {
+    /// One event of a stream: `kind`, and what it says in `cx.events`. `sure`: the request is its dialect's own, so that what cannot be
+    /// read is a surprise and not somebody else's.
+    pub fn event(&mut self, at: Timestamp, kind: FrameKind, sure: bool, cx: &mut Scratch<'_>) {
         let Self { facts, timeline } = self;
         match kind {
             FrameKind::KeepAlive => return,
             FrameKind::Terminator => return timeline.terminator(at),
-            FrameKind::BadJson => cx.anomalies.count(Anomaly::BadJson),
-            FrameKind::Unknown => cx.anomalies.count(Anomaly::UnknownEvent),
+            FrameKind::BadJson if sure || facts.recognised => cx.anomalies.count(Anomaly::BadJson),
+            FrameKind::Unknown if sure || facts.recognised => cx.anomalies.count(Anomaly::UnknownEvent),
+            FrameKind::BadJson | FrameKind::Unknown => {}
             FrameKind::Event | FrameKind::Last => facts.recognised = true,
+            FrameKind::Perhaps => facts.recognised |= sure,
         }
+        facts.foreign |= matches!(kind, FrameKind::BadJson | FrameKind::Unknown);
         if timeline.terminated() {
+            facts.went_on = true;
             cx.anomalies.count(Anomaly::AfterTerminator);
         }
         *cx.frames += 1;
@@ -129,17 +134,22 @@ impl Measure {
     /// The record.
     pub fn finish(mut self, ended: Ended, what: Exchange<'_>) -> Inference {
         let Ended { at, how, by, stream, readable, echoed, code } = ended;
-        let (outcome, error, reason) = self.verdict(how, stream, readable, what.response.status, code);
+        let (outcome, error, reason) = self.verdict(how, stream, readable, what.response.status, code, what.dialect.ends_with_body());
         let response_ended = how == Over::Complete;
-        let ending = Ending { at, response_ended, outcome, stream, reason, choices: self.facts.finished.len(), echoed };
+        // Where a finish reason is not the last word, only the end is.
+        let last_word = what.dialect.finish_is_last();
+        let end_seen = (response_ended || self.timeline.terminated()) && !self.facts.hole_since_finish;
+        let finished = if last_word || end_seen { self.facts.finished.len() } else { 0 };
+        let ending = Ending { at, response_ended, outcome, stream, reason, choices: finished, echoed };
         // A count that grows with the stream is final only where nothing can have followed it.
         let outgrown = self.facts.hole_since_usage || matches!(outcome, Outcome::Lost | Outcome::Truncated);
-        let settled = !stream || self.facts.usage_settled && !what.dialect.usage_grows() || !outgrown;
+        let partial = what.dialect.counts_by_choice() && (self.timeline.hole_in_response() || outgrown);
+        let settled = !stream || (self.facts.usage_settled && last_word || !outgrown) && !partial;
         // What is only sent again was counted when it was made.
         let operation = what.dialect.operation(what.head);
         let usage = self.facts.usage.filter(|u| *u != Usage::default() && settled && operation.is_inference());
         let unseen = self.timeline.hole_in_response() || matches!(outcome, Outcome::Lost | Outcome::Truncated);
-        if unseen && self.facts.finished.len() < self.timeline.choices().max(usize::from(stream)) {
+        if unseen && finished < self.timeline.choices().max(usize::from(stream)) {
             // Some of several choices: which reasons are missing cannot be told.
             self.facts.finished.clear();
         }
@@ -150,7 +160,7 @@ impl Measure {
         self.facts.finished.sort_by_key(|(choice, _)| *choice);
         let Exchange { dialect, head, provider, request, response, place } = what;
         let (client, server) = place.ends();
-        let provider = head.host.as_ref().and_then(|h| semconv::provider_of_host(h.as_str())).or(provider);
+        let provider = head.host.as_ref().and_then(|h| semconv::provider_of_host(h.as_str())).or(provider).or(dialect.provider());
         Inference {
             tap: place.info.tap,
             vantage: place.vantage(),
@@ -189,6 +199,7 @@ impl Measure {
         readable: bool,
         status: Option<u16>,
         code: Option<Name>,
+        ends_with_body: bool,
     ) -> (Outcome, Option<Failure>, Reason) {
         let fail = |kind: Option<Name>, other: &str, stage| {
             let kind = kind.or_else(|| Name::new(other));
@@ -204,7 +215,8 @@ impl Measure {
         if facts.cancelled {
             return (Outcome::Cancelled, None, Reason::ClientCancelled);
         }
-        let ended = self.timeline.terminated() || how == Over::Complete && !facts.finished.is_empty();
+        let last_word = facts.ended_well || !facts.finished.is_empty() || ends_with_body;
+        let ended = self.timeline.terminated() || how == Over::Complete && last_word;
         let hole = self.timeline.hole_in_response() || self.timeline.hole_since_frame();
         match (stream, how) {
             (false, Over::Complete) if status.is_some() && readable && !facts.unread => {

@@ -17,7 +17,7 @@ use crate::call::Call;
 use crate::calls::Calls;
 use crate::dialect::LlmEvent;
 use crate::http::detect::{Speaks, speaks};
-use crate::http::event::{ExchangeId, HttpEvent, Over};
+use crate::http::event::{HttpEvent, Over};
 use crate::http::head::Upgrade;
 use crate::http::session::Session;
 use crate::http::{h1, h2};
@@ -26,12 +26,16 @@ use crate::measure::{Place, Scratch};
 use crate::socket::{Desk, Socket};
 use crate::stream::{ConnId, ConnInfo, Direction, End, GapReason, StreamEvent, Timestamp, Verdict};
 
+mod late;
+mod soon;
+
+pub use late::{Late, Overdue};
+pub use soon::SOON;
+
 /// Exchanges of other kinds after which a connection that never carried LLM traffic is muted.
 const PATIENCE: u32 = 16;
 /// Bytes in which a connection that was joined in its middle must show a message.
 const FOOTING: u64 = 4 << 20;
-/// A client may leave a stream at the API's terminator: that long after it, the exchange is over without the transport's word.
-const LINGER: Duration = Duration::from_secs(5);
 
 /// What the pipeline counted since its start.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -148,7 +152,7 @@ impl Pipeline {
             Stage::Http(http) => http.calls.iter().filter(|(_, c)| c.is_llm()).count(),
             Stage::Socket(socket) => socket.in_flight(),
         };
-        let in_flight = self.conns.values().map(|c| running(c)).sum::<usize>() as u64;
+        let in_flight = self.conns.values().map(Box::as_ref).map(running).sum::<usize>() as u64;
         PipelineStats { in_flight, ..self.stats.clone() }
     }
 
@@ -221,28 +225,16 @@ impl Pipeline {
         self.parse(conn, dir, at, bytes, out)
     }
 
-    /// Asks for the memory that the next bytes of a connection will need; changes nothing. With thousands of connections at once each
-    /// of them is out of the cache when its turn comes, and a tap that has several packets at hand can wait for all of them together.
-    #[inline]
-    pub fn soon(&self, conn: ConnId) {
-        if let Some(c) = self.conns.get(&conn)
-            && let Stage::Http(http) = &c.stage
-        {
-            std::hint::black_box(http.session.touch() ^ http.calls.only().map_or(0, Call::touch));
-        }
-    }
-
     fn parse(&mut self, conn: ConnId, dir: Direction, at: Timestamp, bytes: &[u8], out: &mut Vec<Inference>) -> Verdict {
         self.work(conn, at, out, |stage, sink| match stage {
             Stage::Detecting(detecting) => {
-                if let Some(http) = detecting.data(sink, dir, at, bytes) {
-                    *stage = Stage::Http(Box::new(http));
+                if let Some(mut http) = detecting.data(sink, dir, at, bytes) {
+                    *stage = http.socket.take().map_or_else(|| Stage::Http(Box::new(http)), Stage::Socket);
                 }
             }
             Stage::Http(http) => {
-                let rest = http.data(sink, dir, at, bytes);
-                if let Some(mut socket) = http.socket.take() {
-                    sink.socket(&mut socket, |socket, desk| socket.data(dir, at, rest, desk));
+                http.data(sink, dir, at, bytes);
+                if let Some(socket) = http.socket.take() {
                     *stage = Stage::Socket(socket);
                 }
             }
@@ -328,51 +320,8 @@ impl Pipeline {
 
     /// Notices what ended by the passing of time.
     pub fn tick(&mut self, now: Timestamp, out: &mut Vec<Inference>) {
-        if now.since(self.last_sweep) < Duration::from_secs(1) {
-            return;
-        }
-        self.last_sweep = now;
-        let idle = self.options.idle;
-        let silent: Vec<ConnId> = self.conns.iter().filter(|(_, c)| now.since(c.last) >= idle).map(|(id, _)| *id).collect();
-        for conn in silent {
-            let _ = self.push(StreamEvent::Close { conn, at: now, end: End::Idle }, out);
-        }
-        // Exchanges whose API has ended, though their transport has not.
-        let left = |(id, call): (ExchangeId, &Call)| call.terminated_at().is_some_and(|t| now.since(t) >= LINGER).then_some(id);
-        let left: Vec<(ConnId, ExchangeId)> = self
-            .conns
-            .iter()
-            .filter_map(|(conn, c)| if let Stage::Http(http) = &c.stage { Some((*conn, http)) } else { None })
-            .flat_map(|(conn, http)| http.calls.iter().filter_map(left).map(move |id| (conn, id)))
-            .collect();
-        let ended = |t: Timestamp| now.since(t) >= LINGER;
-        let over = |c: &Conn| matches!(&c.stage, Stage::Socket(socket) if socket.has_ended(ended));
-        let turns: Vec<ConnId> = self.conns.iter().filter(|(_, c)| over(c)).map(|(id, _)| *id).collect();
-        for conn in turns {
-            let at = self.conns.get(&conn).map_or(now, |c| c.last);
-            let _ = self.work(conn, at, out, |stage, sink| {
-                if let Stage::Socket(socket) = stage {
-                    sink.socket(socket, |socket, desk| socket.give_up(ended, desk));
-                }
-            });
-        }
-        for (conn, id) in left {
-            let at = self.conns.get(&conn).map_or(now, |c| c.last);
-            let _ = self.work(conn, at, out, |stage, sink| {
-                if let Stage::Http(http) = stage {
-                    http.run(sink, at, |session, out| session.give_up(id, out));
-                }
-            });
-        }
-        // Streams that are silent on a connection that is not.
-        let sharing = |c: &Conn| matches!(&c.stage, Stage::Http(http) if http.session.is_shared());
-        let shared: Vec<(ConnId, Timestamp)> = self.conns.iter().filter(|(_, c)| sharing(c)).map(|(id, c)| (*id, c.last)).collect();
-        for (conn, last) in shared {
-            let _ = self.work(conn, last, out, |stage, sink| {
-                if let Stage::Http(http) = stage {
-                    http.run(sink, now, |session, out| session.expire(now, idle, out));
-                }
-            });
+        for what in self.overdue(now) {
+            self.give_up(&what, now, out);
         }
     }
 }
@@ -386,8 +335,7 @@ impl Stage {
         }
     }
 
-    /// The connection or one half of it ended.
-    /// `both`: with this, both directions are done.
+    /// The connection or one half of it ended. `both`: the other half had ended before.
     fn close(&mut self, sink: &mut Sink<'_>, at: Timestamp, end: End, both: bool) {
         match self {
             Self::Detecting { .. } => {}
@@ -501,15 +449,18 @@ impl Http {
         self.session.buffered() + self.calls.buffered()
     }
 
-    /// Takes the next bytes; returns those that are HTTP no more.
-    fn data<'b>(&mut self, sink: &mut Sink<'_>, dir: Direction, at: Timestamp, mut bytes: &'b [u8]) -> &'b [u8] {
-        loop {
+    /// Takes the next bytes. What is HTTP no more goes to what the connection has become.
+    fn data(&mut self, sink: &mut Sink<'_>, dir: Direction, at: Timestamp, mut bytes: &[u8]) {
+        while self.socket.is_none() {
             let mut rest: &[u8] = &[];
             self.run(sink, at, |session, out| rest = session.data(dir, at, bytes, out));
-            if rest.is_empty() || self.upgraded || self.socket.is_some() {
-                return rest;
-            }
             bytes = rest;
+            if rest.is_empty() || self.upgraded {
+                return;
+            }
+        }
+        if let Some(socket) = &mut self.socket {
+            sink.socket(socket, |socket, desk| socket.data(dir, at, bytes, desk));
         }
     }
 
@@ -526,7 +477,7 @@ impl Http {
                     calls.insert(id, Box::new(Call::new(begun, head)));
                     sink.stats.exchanges += 1;
                 }
-                HttpEvent::RequestBody { id, bytes } => calls.with(id, |call| call.request_body(bytes, &mut cx)),
+                HttpEvent::RequestBody { id, bytes } => calls.with(id, |call| call.request_body(at, bytes, &mut cx)),
                 HttpEvent::RequestEnd { id } => calls.with(id, |call| call.request_end(at, &mut cx)),
                 HttpEvent::Response { id, begun, head } => calls.with(id, |call| call.response_head(begun, head, &mut cx)),
                 HttpEvent::Gap { id, of: side, .. } => calls.with(id, |call| call.gap(side)),

@@ -7,7 +7,7 @@
 pub const PROVIDER_OTHER: &str = "_OTHER";
 
 /// Host suffix → provider. Only the two Google hosts stand in the conventions; the rest is our mapping of their list of values.
-const PROVIDERS: [(&str, &str); 29] = [
+const PROVIDERS: &[(&str, &str)] = &[
     ("api.openai.com", "openai"),
     (".openai.azure.com", "azure.ai.openai"),
     (".cognitiveservices.azure.com", "azure.ai.openai"),
@@ -30,11 +30,17 @@ const PROVIDERS: [(&str, &str); 29] = [
     ("api.together.ai", "together_ai"),
     ("router.huggingface.co", "hugging_face"),
     ("api-inference.huggingface.co", "hugging_face"),
+    (".endpoints.huggingface.cloud", "hugging_face"),
     ("api.fireworks.ai", "fireworks_ai"),
     ("api.cerebras.ai", "cerebras"),
     ("dashscope.aliyuncs.com", "alibaba"),
     ("dashscope-intl.aliyuncs.com", "alibaba"),
+    ("dashscope-us.aliyuncs.com", "alibaba"),
     ("api.z.ai", "z_ai"),
+    ("open.bigmodel.cn", "z_ai"),
+    ("api.jina.ai", "jina_ai"),
+    ("api.voyageai.com", "voyage_ai"),
+    ("ollama.com", "ollama"),
     ("integrate.api.nvidia.com", "nvidia"),
     ("api.novita.ai", "novita_ai"),
 ];

@@ -154,7 +154,7 @@ pub enum GapReason {
     RingFull,
     /// A single call moved more bytes than the tap copies.
     TooLong,
-    /// The kernel could not read the process's memory.
+    /// The kernel could not read the process's memory, or no key opens a record.
     Unreadable,
     /// A buffer reached its bound and was let go.
     Bound,

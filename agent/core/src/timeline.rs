@@ -39,6 +39,10 @@ pub struct Timeline {
     response_head: Option<Timestamp>,
     /// Whether reasoning was only summarised: its text says nothing about the pace of its tokens.
     summarised: bool,
+    /// Tokens that events said to hold before the first output.
+    tokens_before: u64,
+    /// Tokens up to and in the first event with output, where they are exactly known.
+    first_tokens: Option<FirstTokens>,
     /// As `first_choice`, for the others.
     choices: Vec<(u32, Option<Timestamp>)>,
     holes: u32,
@@ -62,6 +66,15 @@ struct Seen {
     reasoning: bool,
     output: bool,
     terminator: bool,
+}
+
+/// How the tokens of the first event with output are known.
+#[derive(Clone, Copy, Debug)]
+enum FirstTokens {
+    /// Each stands in the event, by its id or its probability: hidden reasoning is not among them.
+    Shown(u64),
+    /// By the usage that came with the event, which counts all that was generated until then.
+    Counted(u64),
 }
 
 /// What the end of an inference adds to its marks.
@@ -101,6 +114,8 @@ impl Timeline {
             summarised: false,
             chunks: Chunks::default(),
             first_choice: None,
+            tokens_before: 0,
+            first_tokens: None,
             choices: Vec::new(),
             gaps: Gaps::default(),
             max_stall: 0,
@@ -225,6 +240,7 @@ impl Timeline {
     pub fn frame(&mut self, at: Timestamp, events: &[LlmEvent]) {
         self.event(at);
         let (mut reasoning, mut visible) = (false, false);
+        let (mut shown, mut counted) = (0_u64, None);
         for event in events {
             match event {
                 LlmEvent::Delta { choice, kind } => {
@@ -241,8 +257,15 @@ impl Timeline {
                     }
                 }
                 LlmEvent::ToolStart => self.chunks.tool_starts += 1,
+                LlmEvent::Tokens(n) => shown = shown.saturating_add(*n),
+                LlmEvent::Usage(usage) => counted = usage.output,
                 _ => {}
             }
+        }
+        if self.first_generated.is_none() {
+            self.tokens_before = self.tokens_before.saturating_add(shown);
+            let shown = Some(self.tokens_before).filter(|n| *n > 0).map(FirstTokens::Shown);
+            self.first_tokens = shown.or(counted.filter(|n| *n > 0).map(FirstTokens::Counted));
         }
         if reasoning || visible {
             self.output(at, reasoning, visible);
@@ -357,6 +380,7 @@ impl Timeline {
             None => Err(absent),
         };
         let (tpot, tpot_without_reasoning) = self.tpot(end, usage, absent);
+        let tpot_after_first_chunk = self.tpot_after_first_chunk(tpot.is_ok(), usage);
         let duration = match self.terminator {
             _ if self.holes > 0 => Err(Reason::CaptureGap),
             Some(t) => Ok(t.since(self.start)),
@@ -386,6 +410,7 @@ impl Timeline {
             ttfa,
             last_generated: mark(last_generated, self.hole_in_response() || !end.stream || unseen),
             duration,
+            tpot_after_first_chunk: tpot_after_first_chunk.filter(|_| tpot.is_ok()),
             tpot,
             tpot_without_reasoning,
             max_stall,
@@ -443,6 +468,18 @@ impl Timeline {
             return (Err(Reason::OneArrival), hidden.is_some());
         };
         (Ok(last.since(from).as_secs_f64() / (tokens - 1) as f64), hidden.is_some())
+    }
+
+    /// The tokens behind the first event with output over the time they took, where it is exactly known how many they are.
+    fn tpot_after_first_chunk(&self, measured: bool, usage: Option<&Usage>) -> Option<f64> {
+        let (first, last) = (self.first_generated.filter(|_| measured)?, self.last_generated);
+        let usage = usage?;
+        let hidden = usage.reasoning.filter(|_| self.chunks.reasoning == 0 || self.summarised).unwrap_or(0);
+        let behind = match self.first_tokens? {
+            FirstTokens::Shown(n) => usage.output?.checked_sub(hidden)?.checked_sub(n)?,
+            FirstTokens::Counted(n) => usage.output?.checked_sub(n)?,
+        };
+        (behind > 0).then(|| last.since(first).as_secs_f64() / behind as f64)
     }
 }
 
@@ -534,9 +571,38 @@ mod tests {
         let summed: &[(u64, &[LlmEvent])] = &[(5, std::slice::from_ref(&sum)), (10, &[text(0)]), (20, &[text(0)])];
         assert_eq!(tpot(summed, Some(usage(10, Some(7)))), Ok(0.005));
         assert_eq!(tpot(&summed[..2], Some(usage(10, Some(7)))), Err(Reason::OneArrival));
-        assert_eq!(tpot(&[(5, &[sum.clone()]), (9, &[sum])], Some(usage(10, Some(7)))), Err(Reason::OneArrival));
+        assert_eq!(
+            tpot(&[(5, std::slice::from_ref(&sum)), (9, std::slice::from_ref(&sum))], Some(usage(10, Some(7)))),
+            Err(Reason::OneArrival)
+        );
         // Shown in full: it counts.
         assert_eq!(tpot(&[(10, &[THINK]), (20, &[text(0)])], Some(usage(11, Some(7)))), Ok(0.001));
+    }
+
+    #[test]
+    fn the_first_chunks_own_tokens() {
+        let after = |first: &[LlmEvent], u: Usage| {
+            let mut t = Timeline::new(at(0));
+            t.frame(at(5), &[LlmEvent::Tokens(1)]);
+            t.frame(at(10), first);
+            t.frame(at(50), &[text(0), LlmEvent::Tokens(2), LlmEvent::Usage(usage(4, None))]);
+            let timing = t.finish(&ended(1000), Some(&u));
+            assert_eq!(timing.tpot, Ok(0.04 / (u.output.unwrap() - u.reasoning.unwrap_or(0) - 1) as f64));
+            timing.tpot_after_first_chunk
+        };
+        // One token came before it without text, three are in it: 4 of 12 are behind it when 4 are hidden.
+        assert_eq!(after(&[text(0), LlmEvent::Tokens(3)], usage(8, None)), Some(0.01));
+        assert_eq!(after(&[text(0), LlmEvent::Tokens(3)], usage(12, Some(4))), Some(0.01));
+        assert_eq!(after(&[text(0), LlmEvent::Tokens(9)], usage(8, None)), None);
+        let mut t = Timeline::new(at(0));
+        t.frame(at(10), &[text(0), LlmEvent::Usage(usage(7, None))]);
+        t.frame(at(50), &[text(0), LlmEvent::Usage(usage(9, None))]);
+        // Counted by the provider: hidden reasoning is in both counts.
+        assert_eq!(t.finish(&ended(60), Some(&usage(11, Some(5)))).tpot_after_first_chunk, Some(0.01));
+        let mut t = Timeline::new(at(0));
+        t.frame(at(10), &[text(0)]);
+        t.frame(at(50), &[text(0), LlmEvent::Usage(usage(9, None))]);
+        assert_eq!(t.finish(&ended(60), Some(&usage(9, None))).tpot_after_first_chunk, None);
     }
 
     #[test]

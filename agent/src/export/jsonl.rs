@@ -50,6 +50,13 @@ impl<W: Write> JsonLines<W> {
         self.error.as_ref().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
     }
 
+    /// Writes one record that is a line already.
+    pub fn write_line(&mut self, line: &[u8]) {
+        if self.error.is_none() {
+            self.error = self.out.write_all(line).err();
+        }
+    }
+
     /// Writes one record.
     pub fn write(&mut self, inference: &Inference) {
         if self.error.is_none() {

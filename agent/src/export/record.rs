@@ -141,6 +141,7 @@ struct Timing {
     last_generated: Option<f64>,
     duration: Option<f64>,
     tpot: Option<f64>,
+    tpot_after_first_chunk: Option<f64>,
     tpot_without_reasoning: bool,
     max_stall: Option<f64>,
     inter_chunk: Option<InterChunk>,
@@ -282,6 +283,7 @@ impl<'a> Record<'a> {
                 last_generated: seconds(t.last_generated),
                 duration: seconds(t.duration.ok()),
                 tpot: t.tpot.ok(),
+                tpot_after_first_chunk: t.tpot_after_first_chunk,
                 tpot_without_reasoning: t.tpot_without_reasoning,
                 max_stall: seconds(t.max_stall.ok()),
                 inter_chunk: inter_chunk(&t.gaps, sorted),
@@ -464,6 +466,7 @@ mod tests {
                 "request_sent": 0.001,
                 "response_head": 0.31,
                 "tpot": 0.01,
+                "tpot_after_first_chunk": null,
                 "tpot_without_reasoning": false,
                 "ttfa": 0.41,
                 "ttft": 0.41

@@ -16,8 +16,15 @@ pub trait Sink {
     /// One event, in order per connection.
     fn event(&mut self, event: StreamEvent<'_>) -> Verdict;
 
-    /// Bytes of this connection are about to come: a hint to fetch what will be needed. Changes nothing.
-    fn soon(&self, _conn: ConnId) {}
+    /// What follows belongs to this place of the capture: the number of a frame, and a step in what is done for it. Said by taps that take
+    /// a share of a capture, so that what the shares yield can be put into one order.
+    fn at(&mut self, _frame: u64, _step: u8) {}
+
+    /// Bytes of these connections are about to come: a hint to fetch what will be needed. Changes nothing.
+    fn soon(&self, _conns: &[ConnId]) {}
+
+    /// A key log that the capture itself carries; it holds for the TLS connections that follow.
+    fn secrets(&mut self, _key_log: &[u8]) {}
 
     /// Time passed without an event: at least ten times a second while a live tap is idle, so that time-outs are noticed.
     fn tick(&mut self, now: Timestamp);

@@ -8,9 +8,9 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokengauge_core::stream::Timestamp;
+use tokengauge_core::stream::{ConnId, Timestamp};
 use tokengauge_core::tcp::packet::parse;
-use tokengauge_core::tcp::{Assembler, Counters, Hint, Limits, LinkType, Segment, Skip};
+use tokengauge_core::tcp::{Assembler, Counters, Limits, LinkType, Seen, Segment, Skip};
 
 use super::Sink;
 
@@ -89,6 +89,27 @@ impl<'f> Frame<'f> {
 /// from 32 on the lines that were fetched first are gone again when 2,000 connections take turns.
 const BATCH: usize = 16;
 
+/// What is done for a frame, in this order.
+#[derive(Clone, Copy)]
+enum Step {
+    Expire,
+    Sweep,
+    Tick,
+    Frame,
+    End,
+}
+
+/// What a frame of a batch is.
+#[derive(Clone, Copy)]
+enum Looked<'f> {
+    /// Perhaps the next segment of a connection.
+    Seen(Seen<'f>),
+    /// Anything else.
+    Other,
+    /// Another share's.
+    Foreign,
+}
+
 /// Frames in, events out: what file and live capture share.
 struct Driver<'a> {
     assembler: Assembler,
@@ -108,34 +129,57 @@ impl<'a> Driver<'a> {
 
     /// One frame.
     fn frame(&mut self, frame: &Frame<'_>) {
+        self.time(frame.at);
+        self.place(Step::Frame);
         match frame.parse() {
-            Ok(segment) => self.segment(frame.at, &segment, Hint::NONE),
-            Err(reason) => self.skip(frame.at, reason),
+            Ok(segment) => {
+                let sink = &mut *self.sink;
+                self.assembler.push(frame.at, &segment, &mut |event| sink.event(event));
+            }
+            Err(reason) => self.assembler.skip(reason),
         }
     }
 
-    /// At most [`BATCH`] frames, in order. All are looked up first; to read their headers twice is cheaper than to keep what they say.
+    fn secrets(&mut self, key_log: &[u8]) {
+        self.sink.secrets(key_log);
+    }
+
+    /// At most [`BATCH`] frames, in order. All are looked at first; the few that are no plain next segment are read again.
     #[inline]
     fn frames(&mut self, frames: &[Frame<'_>]) {
-        let mut hints = [None; BATCH];
-        for (frame, hint) in frames.iter().zip(&mut hints) {
-            let Ok(segment) = frame.parse() else { continue };
-            let route = self.assembler.route(&segment);
-            let Share { number, of } = self.share;
-            if of > 1 && route.share(of) != number {
-                continue;
-            }
-            let (near, conn) = self.assembler.locate(&route);
-            *hint = Some(near);
-            if let Some(conn) = conn {
-                self.sink.soon(conn);
-            }
+        let mut all = [Looked::Other; BATCH];
+        let (mut soon, mut known) = ([ConnId::default(); BATCH], 0);
+        let Share { number, of } = self.share;
+        for (frame, looked) in frames.iter().zip(&mut all) {
+            *looked = match frame.parse() {
+                Ok(segment) => {
+                    let route = self.assembler.route(&segment);
+                    if of > 1 && route.share(of) != number {
+                        Looked::Foreign
+                    } else if let Some((conn, seen)) = self.assembler.look(&segment, &route) {
+                        (soon[known], known) = (conn, known + 1);
+                        Looked::Seen(seen)
+                    } else {
+                        Looked::Other
+                    }
+                }
+                Err(_) if number > 0 => Looked::Foreign,
+                Err(_) => Looked::Other,
+            };
         }
-        for (frame, hint) in frames.iter().zip(hints) {
-            match (frame.parse(), hint) {
-                (Ok(segment), Some(near)) => self.segment(frame.at, &segment, near),
-                (Err(reason), _) if self.share.number == 0 => self.skip(frame.at, reason),
-                _ => {
+        self.sink.soon(&soon[..known]);
+        for (frame, looked) in frames.iter().zip(&all) {
+            match looked {
+                Looked::Seen(seen) => {
+                    self.time(frame.at);
+                    self.place(Step::Frame);
+                    let sink = &mut *self.sink;
+                    if !self.assembler.push_seen(frame.at, seen, &mut |event| sink.event(event)) {
+                        self.frame(frame);
+                    }
+                }
+                Looked::Other => self.frame(frame),
+                Looked::Foreign => {
                     self.time(frame.at);
                     self.assembler.pass();
                 }
@@ -143,16 +187,12 @@ impl<'a> Driver<'a> {
         }
     }
 
+    /// Says where in the capture we are, when others read other shares of it.
     #[inline]
-    fn segment(&mut self, at: Timestamp, segment: &Segment<'_>, near: Hint) {
-        self.time(at);
-        let sink = &mut *self.sink;
-        self.assembler.push_near(at, segment, near, &mut |event| sink.event(event));
-    }
-
-    fn skip(&mut self, at: Timestamp, reason: Skip) {
-        self.time(at);
-        self.assembler.skip(reason);
+    fn place(&mut self, step: Step) {
+        if self.share.of > 1 {
+            self.sink.at(self.assembler.frames(), step as u8);
+        }
     }
 
     #[inline]
@@ -168,8 +208,13 @@ impl<'a> Driver<'a> {
     #[cold]
     fn tick(&mut self, now: Timestamp) {
         self.next_tick = now.plus(TICK);
+        self.place(Step::Expire);
         let sink = &mut *self.sink;
-        self.assembler.tick(now, &mut |event| sink.event(event));
+        self.assembler.expire(now, &mut |event| sink.event(event));
+        self.place(Step::Sweep);
+        let sink = &mut *self.sink;
+        self.assembler.sweep(now, &mut |event| sink.event(event));
+        self.place(Step::Tick);
         self.sink.tick(now);
         self.publish();
     }
@@ -184,6 +229,7 @@ impl<'a> Driver<'a> {
 
     /// Closes what is open; the instant is the last one seen.
     fn finish(mut self) {
+        self.place(Step::End);
         let sink = &mut *self.sink;
         self.assembler.finish(self.latest, &mut |event| sink.event(event));
         self.publish();

@@ -1,4 +1,4 @@
-//! What the bodies of all dialects have in common: tolerant scalars, the request, error objects.
+//! What the bodies of all dialects have in common: the request, error objects, lists and texts. Scalars: [`super::values`].
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,6 +9,7 @@ use serde::de::{self, Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAcces
 use crate::name::Name;
 
 use super::asked::Sampling;
+pub use super::values::{Class, Count, Flag, IsList, IsThere, Length, Number, Object, Prompt, Prose, Short, Word};
 
 /// What a request asks for, read from its reduced body. Prompts are seen as present or absent only.
 #[derive(Clone, PartialEq, Debug, Default, serde::Deserialize)]
@@ -36,10 +37,20 @@ pub struct Asked {
     pub text: IsThere,
     /// `text_input` is there (Triton).
     pub text_input: IsThere,
-    /// `query` is there (rerank).
-    pub query: IsThere,
+    /// `query` is a text (rerank), and none of a query language.
+    pub query: Prose,
+    /// `question` is there.
+    pub question: IsThere,
     /// `documents` is there (rerank).
     pub documents: IsThere,
+    /// `texts` is there (Cohere's embeddings, TEI's rerank).
+    pub texts: IsThere,
+    /// `images` is there (Cohere's embeddings).
+    pub images: IsThere,
+    /// `input_ids` is there: a prompt of tokens (SGLang).
+    pub input_ids: IsThere,
+    /// `input_prefix` is there (llama.cpp's infill).
+    pub input_prefix: IsThere,
     /// Upper bound of output tokens.
     pub max_tokens: Count,
     /// Upper bound of output tokens, newer name.
@@ -61,196 +72,14 @@ pub struct Asked {
     /// Sampling in an object of its own (Gemini, Bedrock Converse and Nova, Titan).
     #[serde(alias = "generationConfig", alias = "inferenceConfig", alias = "textGenerationConfig")]
     pub generation_config: Object<Sampling>,
-}
-
-/// An object; anything else is `None`.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Object<T>(pub Option<T>);
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        struct V<T>(PhantomData<T>);
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for V<T> {
-            type Value = Object<T>;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-            fn visit_unit<E>(self) -> Result<Object<T>, E> {
-                Ok(Object(None))
-            }
-            fn visit_bool<E>(self, _: bool) -> Result<Object<T>, E> {
-                Ok(Object(None))
-            }
-            fn visit_u64<E>(self, _: u64) -> Result<Object<T>, E> {
-                Ok(Object(None))
-            }
-            fn visit_i64<E>(self, _: i64) -> Result<Object<T>, E> {
-                Ok(Object(None))
-            }
-            fn visit_f64<E>(self, _: f64) -> Result<Object<T>, E> {
-                Ok(Object(None))
-            }
-            fn visit_str<E>(self, _: &str) -> Result<Object<T>, E> {
-                Ok(Object(None))
-            }
-            fn visit_seq<A: SeqAccess<'de>>(self, mut a: A) -> Result<Object<T>, A::Error> {
-                while a.next_element::<IgnoredAny>()?.is_some() {}
-                Ok(Object(None))
-            }
-            fn visit_map<A: MapAccess<'de>>(self, a: A) -> Result<Object<T>, A::Error> {
-                T::deserialize(de::value::MapAccessDeserializer::new(a)).map(|t| Object(Some(t)))
-            }
-        }
-        d.deserialize_any(V(PhantomData))
-    }
-}
-
-/// A string that may be a name; anything else is `None`.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Short(pub Option<Name>);
-
-/// A string as it stands; anything else is `None`. Borrowed where it can be: most are looked at and dropped.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Word<'a>(pub Option<Cow<'a, str>>);
-
-impl Word<'_> {
-    /// The string, unless it is empty.
-    pub fn text(&self) -> Option<&str> {
-        self.0.as_deref().filter(|t| !t.is_empty())
-    }
-}
-
-impl<'de: 'a, 'a> Deserialize<'de> for Word<'a> {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        Ok(match Any::deserialize(d)? {
-            Any::Text(t) => Word(Some(t)),
-            _ => Word(None),
-        })
-    }
-}
-
-/// A boolean; anything else is `None`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Flag(pub Option<bool>);
-
-/// A count: an integer or an integral float; anything else is `None`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Count(pub Option<u64>);
-
-/// A finite number; anything else is `None`.
-#[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub struct Number(pub Option<f64>);
-
-/// Whether a value is a list.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct IsList(pub bool);
-
-/// Whether a value is there and not null.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct IsThere(pub bool);
-
-/// Whether a prompt is there, and whether it is an object.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Prompt(pub bool, pub bool);
-
-impl<'de> Deserialize<'de> for Prompt {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        let any = Any::deserialize(d)?;
-        Ok(Self(!matches!(any, Any::Null), matches!(any, Any::Object)))
-    }
-}
-
-/// A class of low cardinality: a string without white space, or a number; anything else is `None`.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Class(pub Option<Name>);
-
-/// A value of any JSON kind, as far as the tolerant types want it.
-enum Any<'de> {
-    Null,
-    Bool(bool),
-    Number(f64),
-    Integer(u64),
-    Text(Cow<'de, str>),
-    List,
-    Object,
-}
-
-impl<'de> Deserialize<'de> for Any<'de> {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        struct V;
-        impl<'de> Visitor<'de> for V {
-            type Value = Any<'de>;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("any value")
-            }
-            fn visit_unit<E>(self) -> Result<Any<'de>, E> {
-                Ok(Any::Null)
-            }
-            fn visit_bool<E>(self, v: bool) -> Result<Any<'de>, E> {
-                Ok(Any::Bool(v))
-            }
-            fn visit_u64<E>(self, v: u64) -> Result<Any<'de>, E> {
-                Ok(Any::Integer(v))
-            }
-            fn visit_i64<E>(self, v: i64) -> Result<Any<'de>, E> {
-                Ok(Any::Number(v as f64))
-            }
-            fn visit_f64<E>(self, v: f64) -> Result<Any<'de>, E> {
-                Ok(Any::Number(v))
-            }
-            fn visit_borrowed_str<E>(self, v: &'de str) -> Result<Any<'de>, E> {
-                Ok(Any::Text(Cow::Borrowed(v)))
-            }
-            fn visit_str<E>(self, v: &str) -> Result<Any<'de>, E> {
-                Ok(Any::Text(Cow::Owned(v.to_owned())))
-            }
-            fn visit_seq<A: SeqAccess<'de>>(self, mut a: A) -> Result<Any<'de>, A::Error> {
-                while a.next_element::<IgnoredAny>()?.is_some() {}
-                Ok(Any::List)
-            }
-            fn visit_map<A: MapAccess<'de>>(self, mut a: A) -> Result<Any<'de>, A::Error> {
-                while a.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-                Ok(Any::Object)
-            }
-        }
-        d.deserialize_any(V)
-    }
-}
-
-macro_rules! tolerant {
-    ($($type:ident: $any:pat => $value:expr;)*) => {$(
-        impl<'de> Deserialize<'de> for $type {
-            fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-                Ok(match Any::deserialize(d)? {
-                    $any => $type($value),
-                    #[allow(unreachable_patterns, reason = "some of the patterns take every value")]
-                    _ => Self::default(),
-                })
-            }
-        }
-    )*};
-}
-
-tolerant! {
-    Flag: Any::Bool(b) => Some(b);
-    Short: Any::Text(t) => Name::new(&t);
-    IsList: any => matches!(any, Any::List);
-    IsThere: any => !matches!(any, Any::Null);
-    Number: any => number(&any);
-    Count: any => number(&any).filter(|n| *n >= 0.0 && n.fract() == 0.0 && *n < 9e15).map(|n| n as u64);
-    Class: any => match any {
-        Any::Text(t) => Name::class(&t),
-        Any::Integer(n) => Name::class(&n.to_string()),
-        _ => None,
-    };
-}
-
-fn number(any: &Any<'_>) -> Option<f64> {
-    match any {
-        Any::Number(n) if n.is_finite() => Some(*n),
-        Any::Integer(n) => Some(*n as f64),
-        _ => None,
-    }
+    /// Upper bound of output tokens (llama.cpp).
+    pub n_predict: Count,
+    /// Sampling in an object of its own (Ollama).
+    pub options: Object<Sampling>,
+    /// Sampling in an object of its own (TGI, Triton).
+    pub parameters: Object<Sampling>,
+    /// Sampling in an object of its own (SGLang).
+    pub sampling_params: Object<Sampling>,
 }
 
 /// An error in any of the forms of `wire.md` §9, inside a stream or as a body of its own.
@@ -321,6 +150,17 @@ pub fn object<'a, T: Deserialize<'a>>(data: &'a [u8]) -> Option<T> {
     data.trim_ascii_start().starts_with(b"{").then(|| serde_json::from_slice(data).ok()).flatten()
 }
 
+/// Reads an object, or a list of them (a list of lists is none: serde would read structs from those, too).
+pub fn objects<'a, T: Deserialize<'a>>(data: &'a [u8]) -> Option<Few<T>> {
+    let mut begin = data.iter().filter(|b| !b.is_ascii_whitespace());
+    let fits = match begin.next() {
+        Some(b'{') => true,
+        Some(b'[') => matches!(begin.next(), Some(b'{' | b']')),
+        _ => false,
+    };
+    fits.then(|| serde_json::from_slice(data).ok()).flatten()
+}
+
 /// The type or code that an HTTP error's body names, whatever its API (`wire.md` §9).
 pub fn http_error_kind(body: &[u8]) -> Option<Name> {
     #[derive(serde::Deserialize, Default)]
@@ -338,10 +178,11 @@ pub fn http_error_kind(body: &[u8]) -> Option<Name> {
         true => serde_json::from_slice::<Vec<Body>>(body).ok()?.into_iter().next()?,
     };
     let outer = body.r#type.0.filter(|t| t.as_str() != "error");
-    body.error.kind.or(body.error_type.0).or(body.code.0).or(outer)
+    body.error.kind.or(body.error_type.0).or(outer).or(body.code.0)
 }
 
-/// A list of which the first element needs no allocation: nearly every answer has one choice.
+/// A list of which the first element needs no allocation: nearly every answer has one choice. An object stands for a list of one,
+/// a scalar for none.
 #[derive(Clone, Debug)]
 pub struct Few<T> {
     first: Option<T>,
@@ -358,6 +199,11 @@ impl<T> Few<T> {
     /// The elements in order.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.first.iter().chain(&self.rest)
+    }
+
+    /// The first element.
+    pub fn first(&self) -> Option<&T> {
+        self.first.as_ref()
     }
 
     /// How many.
@@ -381,6 +227,25 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Few<T> {
             }
             fn visit_unit<E: de::Error>(self) -> Result<Few<T>, E> {
                 Ok(Few::default())
+            }
+            fn visit_bool<E: de::Error>(self, _: bool) -> Result<Few<T>, E> {
+                Ok(Few::default())
+            }
+            fn visit_u64<E: de::Error>(self, _: u64) -> Result<Few<T>, E> {
+                Ok(Few::default())
+            }
+            fn visit_i64<E: de::Error>(self, _: i64) -> Result<Few<T>, E> {
+                Ok(Few::default())
+            }
+            fn visit_f64<E: de::Error>(self, _: f64) -> Result<Few<T>, E> {
+                Ok(Few::default())
+            }
+            fn visit_str<E: de::Error>(self, _: &str) -> Result<Few<T>, E> {
+                Ok(Few::default())
+            }
+            fn visit_map<A: MapAccess<'de>>(self, a: A) -> Result<Few<T>, A::Error> {
+                let one = T::deserialize(de::value::MapAccessDeserializer::new(a))?;
+                Ok(Few { first: Some(one), rest: Vec::new() })
             }
             fn visit_seq<A: SeqAccess<'de>>(self, mut a: A) -> Result<Few<T>, A::Error> {
                 let mut few = Few { first: a.next_element()?, rest: Vec::new() };
@@ -466,9 +331,12 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
             }
             fn visit_seq<A: SeqAccess<'de>>(self, mut a: A) -> Result<Text<'a>, A::Error> {
                 let (mut text, mut thinking) = (false, false);
-                while let Some(part) = a.next_element::<Part<'de>>()? {
-                    text |= part.text.is_text() || part.refusal.is_text();
-                    thinking |= part.thinking.is_text();
+                while let Some(part) = a.next_element::<Few<Part<'de>>>()? {
+                    // A string in the list is no part of this API.
+                    for part in part.iter() {
+                        text |= part.text.is_text() || part.refusal.is_text();
+                        thinking |= part.thinking.is_text();
+                    }
                 }
                 Ok(Text::Parts { text, thinking })
             }
@@ -517,5 +385,43 @@ mod tests {
         assert_eq!(kind(r#"{"code":"invalid-argument","error":"text"}"#).as_deref(), Some("invalid-argument"));
         assert_eq!(kind(r#"{"error":{"type":"has a space"}}"#), None);
         assert_eq!(kind("not json"), None);
+        // Azure AI Foundry, Groq, Cohere, Mistral (two of them), Ollama, TGI, OpenRouter, SGLang.
+        assert_eq!(kind(r#"{"error":{"code":"DeploymentNotFound","message":"m","details":"d"}}"#).as_deref(), Some("DeploymentNotFound"));
+        assert_eq!(
+            kind(r#"{"error":{"message":"m","type":"tokens","code":"rate_limit_exceeded","failed_generation":"{"}}"#).as_deref(),
+            Some("tokens")
+        );
+        assert_eq!(kind(r#"{"message":"invalid request","id":"x"}"#), None);
+        assert_eq!(kind(r#"{"message":"m","error_type":"INVALID_ARGUMENT"}"#).as_deref(), Some("INVALID_ARGUMENT"));
+        assert_eq!(kind(r#"{"detail":"Unauthorized"}"#), None);
+        assert_eq!(
+            kind(r#"{"object":"error","message":"m","type":"rate_limited","param":null,"code":"1300"}"#).as_deref(),
+            Some("rate_limited")
+        );
+        assert_eq!(kind(r#"{"error":"model 'x' not found"}"#), None);
+        assert_eq!(kind(r#"{"error":"m","error_type":"overloaded"}"#).as_deref(), Some("overloaded"));
+        assert_eq!(
+            kind(r#"{"error":{"code":402,"message":"m","metadata":{"provider_name":"p","raw":{}}},"user_id":"u"}"#).as_deref(),
+            Some("402")
+        );
+        assert_eq!(kind(r#"{"object":"error","message":"m","type":"BadRequestError","code":400}"#).as_deref(), Some("BadRequestError"));
+    }
+
+    #[test]
+    fn lists_of_one_lengths_and_prose() {
+        let n = |json: &str| serde_json::from_str::<Few<Flag>>(json).unwrap().len();
+        assert_eq!((n("[true,false]"), n("[]"), n("null"), n("7"), n("\"x\""), n("true")), (2, 0, 0, 0, 0, 0));
+        let one: Few<ErrorField> = serde_json::from_str(r#"{"type":"t"}"#).unwrap();
+        assert_eq!((one.len(), one.first().map(|e| e.is)), (1, Some(true)));
+        let length = |json: &str| serde_json::from_str::<Length>(json).unwrap().0;
+        assert_eq!((length("[1,[2],{}]"), length("[]"), length("{}"), length("null")), (Some(3), Some(0), None, None));
+        let prose = |json: &str| serde_json::from_str::<Prose>(json).unwrap().0;
+        for text in ["what is it?", "the best one, please", "¿qué?"] {
+            assert!(prose(&serde_json::to_string(text).unwrap()), "{text}");
+        }
+        for text in ["subscription { x }", "query{a}", "{ a }", "SELECT 1", "", "from logs | limit 3"] {
+            assert!(!prose(&serde_json::to_string(text).unwrap()), "{text}");
+        }
+        assert!(!prose(r#"{"match":{}}"#));
     }
 }

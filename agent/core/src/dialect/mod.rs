@@ -8,15 +8,29 @@ pub mod asked;
 pub mod bedrock;
 pub mod bedrock_invoke;
 pub mod body;
+pub mod cohere;
 pub mod conversation;
+pub mod engine;
 pub mod gemini;
 pub mod gemini_live;
+mod growth;
 pub mod interactions;
+pub mod kserve;
+pub mod llama_cpp;
+pub mod ollama;
 pub mod openai;
+pub mod protobuf;
 pub mod realtime;
+pub mod rerank;
 pub mod responses;
+pub mod sglang;
 pub mod shape;
+pub mod tgi;
+pub mod tgis;
+pub mod triton;
 mod turns;
+pub mod unknown;
+pub mod values;
 
 use crate::framing::{Frame, Framing};
 use crate::http::head::{RequestHead, ResponseHead};
@@ -27,7 +41,7 @@ use conversation::Conversation;
 use shape::Shape;
 
 /// Every dialect. Help, documentation and tests are derived from this list; the first that fits best is taken.
-pub static DIALECTS: [&dyn Dialect; 12] = [
+pub static DIALECTS: &[&dyn Dialect] = &[
     &openai::Chat,
     &openai::Completions,
     &openai::Embeddings,
@@ -41,6 +55,26 @@ pub static DIALECTS: [&dyn Dialect; 12] = [
     &gemini_live::Live,
     &bedrock::Converse,
     &bedrock_invoke::Invoke,
+    &ollama::Chat,
+    &ollama::Generate,
+    &ollama::Embed,
+    &cohere::ChatV2,
+    &cohere::ChatV1,
+    &cohere::Embed,
+    &rerank::Cohere,
+    &rerank::Tei,
+    &tgi::Generate,
+    &tgi::Embed,
+    &sglang::Generate,
+    &llama_cpp::Completion,
+    &triton::Generate,
+    &engine::SGLANG,
+    &engine::VLLM,
+    &engine::TENSORRT_LLM,
+    &tgis::Tgis,
+    &kserve::Infer,
+    // The last: what nobody else claims.
+    &unknown::Unknown,
 ];
 
 /// How sure a dialect is that a request is one of its own.
@@ -50,6 +84,8 @@ pub enum Match {
     No,
     /// The head does not exclude it; the body decides, and the answer must confirm it.
     Maybe,
+    /// A path of its own that others use as well: the body must confirm, and the answer must not contradict.
+    Likely,
     /// The path says so; the body must not contradict.
     Certain,
 }
@@ -77,9 +113,9 @@ pub trait Dialect: Sync + std::fmt::Debug {
         self.about().operation
     }
 
-    /// Whether usage that comes with a finish reason may still be outgrown by a later event.
-    fn usage_grows(&self) -> bool {
-        false
+    /// Whether a finish reason says that no output of its choice follows, so that the usage which comes with it is final.
+    fn finish_is_last(&self) -> bool {
+        true
     }
 
     /// Whether a request with this head may be one of its own.
@@ -90,6 +126,12 @@ pub trait Dialect: Sync + std::fmt::Debug {
 
     /// A reader for one answer.
     fn reader(&self) -> Box<dyn Reader>;
+
+    /// What a request says that is no JSON: the first message of a gRPC call, reduced by [`crate::framing::protobuf::Skeleton`]. `None`
+    /// when it cannot be read.
+    fn asked(&self, _message: &[u8]) -> Option<Asked> {
+        None
+    }
 
     /// The model that the request names outside its body.
     fn model(&self, _head: &RequestHead) -> Option<Name> {
@@ -106,6 +148,21 @@ pub trait Dialect: Sync + std::fmt::Debug {
         asked.stream.0
     }
 
+    /// Who serves this API where neither the host nor the server says otherwise: a value of `gen_ai.provider.name`.
+    fn provider(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Whether the end of the HTTP response is the API's only terminator: no event says that nothing will follow.
+    fn ends_with_body(&self) -> bool {
+        false
+    }
+
+    /// Whether each of several choices has counts of its own, so that what is not seen of one is missing in the sum.
+    fn counts_by_choice(&self) -> bool {
+        false
+    }
+
     /// How a stream is cut whose media type says no more than JSON; `None` when such an answer is one JSON value.
     fn framing(&self, _head: &RequestHead, _asked: &Asked) -> Option<Framing> {
         None
@@ -114,7 +171,7 @@ pub trait Dialect: Sync + std::fmt::Debug {
 
 /// The conversations that a request to change to WebSocket may open: one where its path is sure, else all that nothing excludes.
 pub fn conversations(head: &RequestHead) -> Vec<(&'static dyn Dialect, Box<dyn Conversation>)> {
-    let may = |least: Match| DIALECTS.into_iter().filter(move |d| d.probe(head) >= least);
+    let may = |least: Match| DIALECTS.iter().copied().filter(move |d| d.probe(head) >= least);
     let with = |d: &'static dyn Dialect| Some((d, d.conversation()?));
     let sure: Vec<_> = may(Match::Certain).filter_map(with).collect();
     if sure.is_empty() { may(Match::Maybe).filter_map(with).collect() } else { sure }
@@ -127,6 +184,11 @@ pub trait Reader: std::fmt::Debug + Send {
 
     /// One event of a stream.
     fn frame(&mut self, frame: Frame<'_>, out: &mut Vec<LlmEvent>) -> FrameKind;
+
+    /// Whether what was read is a stream's, where the way in which it is cut does not tell: gRPC.
+    fn streams(&self) -> Option<bool> {
+        None
+    }
 
     /// What the stream's next event looks like if it is like the last one. An event of this shape is what [`Shape::delta`] says; it
     /// need not be given to [`Reader::frame`].
@@ -143,6 +205,8 @@ pub trait Reader: std::fmt::Debug + Send {
 pub enum FrameKind {
     /// An event that counts.
     Event,
+    /// An event that counts, if the answer is one of the API's at all, which this alone does not say: an error, say.
+    Perhaps,
     /// A sign of life.
     KeepAlive,
     /// The API's terminator as an event of its own that counts as an event (`message_stop`).
@@ -174,6 +238,8 @@ pub enum LlmEvent {
     },
     /// A named tool call was opened (a `Delta` goes with it).
     ToolStart,
+    /// Exactly so many output tokens are in this event, by ids or probabilities that stand beside the text.
+    Tokens(u64),
     /// Counts of tokens. What is `Some` replaces what was known.
     Usage(Usage),
     /// A choice ended.
@@ -214,19 +280,46 @@ impl Output {
     }
 }
 
-/// The dialects that may own a request, best first.
+/// Calls beside inferences, by the last segment of their path: they count or cut tokens, and generate nothing.
+const NO_INFERENCE: [&str; 8] =
+    ["count_tokens", "input_tokens", "tokenize", "detokenize", "tokenizer", "apply-template", "token-count", "moderations"];
+
+/// The dialect that may own a request; of those that fit equally well the first.
 pub fn recognise(head: &RequestHead) -> Option<(&'static dyn Dialect, Match)> {
-    let best = DIALECTS.into_iter().map(|d| (d, d.probe(head))).max_by_key(|(d, m)| (*m, usize::MAX - position(*d)));
-    best.filter(|(_, m)| *m > Match::No)
+    let last = head.path.trim_end_matches('/').rsplit(['/', ':']).next().unwrap_or_default();
+    if NO_INFERENCE.contains(&last) || last == "countTokens" {
+        return None;
+    }
+    best(head, |_| true)
 }
 
 /// A dialect whose requests look like `asked`, wherever they are sent: recognition by content.
-pub fn by_body(head: &RequestHead, asked: &Asked) -> Option<&'static dyn Dialect> {
-    DIALECTS.into_iter().find(|d| d.probe(head) > Match::No && d.confirms(asked))
+pub fn by_body(head: &RequestHead, asked: &Asked) -> Option<(&'static dyn Dialect, Match)> {
+    best(head, |d| d.confirms(asked))
 }
 
-fn position(dialect: &'static dyn Dialect) -> usize {
-    DIALECTS.iter().position(|d| d.about().api == dialect.about().api).unwrap_or(usize::MAX)
+fn best(head: &RequestHead, fits: impl Fn(&dyn Dialect) -> bool) -> Option<(&'static dyn Dialect, Match)> {
+    let found = DIALECTS.iter().copied().map(|d| (d, d.probe(head))).filter(|(d, m)| *m > Match::No && fits(*d));
+    found.reduce(|a, b| if b.1 > a.1 { b } else { a })
+}
+
+/// Another dialect than `not`, one that `knows` the beginning of the answer: where several APIs share a path, or a body says too
+/// little, the answer decides.
+pub fn by_answer(
+    head: &RequestHead,
+    asked: &Asked,
+    not: &'static dyn Dialect,
+    mut knows: impl FnMut(&mut dyn Reader) -> bool,
+) -> Option<(&'static dyn Dialect, Box<dyn Reader>)> {
+    let others = DIALECTS.iter().copied().filter(|d| d.about().api != not.about().api);
+    // A path that is an API's for certain is taken only by those whose path it is as well.
+    let certain = not.probe(head) == Match::Certain;
+    let fitting = others.filter(|d| match d.probe(head) {
+        Match::No => false,
+        Match::Maybe => !certain && d.confirms(asked),
+        Match::Likely | Match::Certain => true,
+    });
+    fitting.map(|d| (d, d.reader())).find_map(|(d, mut reader)| knows(reader.as_mut()).then_some((d, reader)))
 }
 
 #[cfg(test)]

@@ -3,6 +3,8 @@
 //! What differs between servers and is taken as it comes: the name of the reasoning field (`reasoning_content`, `reasoning`,
 //! `reasoning_details`, content parts), usage in the last chunk, in an own chunk, on every chunk (cumulative: the last counts) or
 //! inside `x_groq`, a missing `[DONE]`, error objects in a chunk or as an event of their own, tool calls in pieces or whole.
+//!
+//! Mistral's chat API is this one with content in parts: it has no name of its own here; who serves it is the provider.
 
 use serde::Deserialize;
 
@@ -11,7 +13,7 @@ use crate::http::head::{MediaType, Method, RequestHead};
 use crate::inference::{Operation, ServerTiming, Usage};
 use crate::name::Name;
 
-use super::body::{Asked, Class, Count, ErrorField, Few, Number, Text, Word, object};
+use super::body::{Asked, Class, Count, ErrorField, Few, Length, Number, Text, Word, object};
 use super::shape::Shape;
 use super::{About, Dialect, FrameKind, LlmEvent, Match, Output, Reader};
 
@@ -70,15 +72,20 @@ impl Dialect for Completions {
         &About {
             api: "openai.completions",
             doc: "OpenAI completions of a prompt, and compatible servers",
-            paths: &["/v1/completions", "/openai/completions"],
+            paths: &["/v1/completions", "/openai/completions", "/completions"],
             operation: Operation::TextCompletion,
         }
     }
 
     fn probe(&self, head: &RequestHead) -> Match {
         let path = head.path.trim_end_matches('/');
-        let certain = head.method == Method::Post && path.ends_with("/completions") && !path.ends_with("/chat/completions");
-        if certain { Match::Certain } else { probe(head, &[]) }
+        if head.method != Method::Post || !path.ends_with("/completions") || path.ends_with("/chat/completions") {
+            return probe(head, &[]);
+        }
+        // Without a version before it, the path is llama.cpp's own as well.
+        let sure = ["/v1/completions", "/openai/completions", "/fim/completions", "/beta/completions"];
+        let sure = sure.iter().any(|p| path.ends_with(p)) || path.contains("/deployments/");
+        if sure { Match::Certain } else { Match::Likely }
     }
 
     fn confirms(&self, asked: &Asked) -> bool {
@@ -163,6 +170,18 @@ struct Choice<'a> {
     text: Text<'a>,
     #[serde(borrow)]
     finish_reason: Word<'a>,
+    logprobs: Few<Probabilities>,
+    /// The ids of the chunk's tokens (vLLM's `return_token_ids`).
+    token_ids: Length,
+}
+
+/// One entry per token, where they were asked for: in chats under `content` (or `refusal`), in completions under `tokens`.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Probabilities {
+    content: Length,
+    refusal: Length,
+    tokens: Length,
 }
 
 #[derive(Deserialize, Default)]
@@ -293,7 +312,16 @@ impl Chunk<'_> {
     fn known(&self) -> bool {
         let counted = self.usage.as_ref().is_some_and(|u| u.prompt_tokens.0.is_some() || u.completion_tokens.0.is_some());
         let object = self.object.text().is_some_and(|o| o.starts_with("chat.completion") || o == "text_completion" || o == "list");
-        self.choices.is_some() || counted || object || self.error.is
+        self.choices.is_some() || counted || object
+    }
+
+    /// What the chunk is. An error alone is everybody's.
+    fn kind(&self, named_error: bool) -> FrameKind {
+        match self.known() {
+            true => FrameKind::Event,
+            false if self.error.is || named_error => FrameKind::Perhaps,
+            false => FrameKind::Unknown,
+        }
     }
 }
 
@@ -328,18 +356,18 @@ impl Reader for ChatReader {
         if let (Some((text, choice, kind)), 1) = (only, out.len() - before) {
             self.shape.learn(frame, text, choice, kind);
         }
-        if chunk.known() || frame.name == b"error" { FrameKind::Event } else { FrameKind::Unknown }
+        chunk.kind(frame.name == b"error")
     }
 
     fn answer(&mut self, body: &[u8], out: &mut Vec<LlmEvent>) -> FrameKind {
         let Some(chunk) = object::<Chunk<'_>>(body) else { return FrameKind::BadJson };
         let before = out.len();
         self.chunk(&chunk, false, body, out);
-        if chunk.known() {
-            return FrameKind::Event;
+        let kind = chunk.kind(false);
+        if kind == FrameKind::Unknown {
+            out.truncate(before);
         }
-        out.truncate(before);
-        FrameKind::Unknown
+        kind
     }
 }
 
@@ -429,6 +457,8 @@ fn choice_events<'a>(choice: &Choice<'a>, index: u32, out: &mut Vec<LlmEvent>) -
     if tool {
         out.push(LlmEvent::Delta { choice: index, kind: Output::Tool });
     }
+    let listed = choice.logprobs.first().map(|p| [p.content.0, p.refusal.0, p.tokens.0].iter().flatten().sum());
+    out.extend(choice.token_ids.0.max(listed).filter(|n| *n > 0).map(LlmEvent::Tokens));
     if let Some(reason) = choice.finish_reason.text().and_then(Name::new) {
         out.push(LlmEvent::Finished { choice: index, reason });
     }
@@ -508,8 +538,8 @@ mod tests {
                 Event [Finished { choice: 0, reason: "stop" }]
                 Event [Usage(Usage { input: Some(28), output: Some(10), cache_read: None, cache_write: None, reasoning: Some(11) })]
                 Terminator []
-                Event [Failed { kind: Some("server_error") }]
-                Event [Failed { kind: None }]
+                Perhaps [Failed { kind: Some("server_error") }]
+                Perhaps [Failed { kind: None }]
                 BadJson []
                 Unknown []
             "#]],

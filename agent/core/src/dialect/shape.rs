@@ -138,21 +138,35 @@ impl Hole {
         let (mut n, mut all) = (0, 0);
         loop {
             let byte = *rest.get(n)?;
+            all |= byte;
+            n += 1;
+            if PLAIN[usize::from(byte)] {
+                continue;
+            }
             match byte {
                 b'"' => break,
-                b'\\' => match rest.get(n + 1)? {
-                    b'n' | b'"' | b'\\' | b't' | b'r' | b'/' | b'b' | b'f' => n += 1,
-                    _ => return None,
-                },
-                0..0x20 => return None,
-                _ => all |= byte,
+                b'\\' if matches!(rest.get(n)?, b'n' | b'"' | b'\\' | b't' | b'r' | b'/' | b'b' | b'f') => n += 1,
+                _ => return None,
             }
-            n += 1;
         }
+        n -= 1;
         let fits = n > 0 || self == Self::String;
         (fits && (all < 0x80 || std::str::from_utf8(&rest[..n]).is_ok())).then_some(n)
     }
 }
+
+/// Bytes that stand for themselves inside a JSON string (RFC 8259 section 7), be they part of a character or one.
+const PLAIN: [bool; 256] = {
+    let mut plain = [true; 256];
+    let mut byte = 0;
+    while byte < 0x20 {
+        plain[byte] = false;
+        byte += 1;
+    }
+    plain[b'"' as usize] = false;
+    plain[b'\\' as usize] = false;
+    plain
+};
 
 /// Where the value of `key` stands, if it is a string or a whole number.
 fn noise(data: &[u8], key: &[u8]) -> Option<(std::ops::Range<usize>, Hole)> {

@@ -10,6 +10,8 @@ use crate::anomaly::Anomaly;
 const MAX_STRING: usize = 192;
 /// Numbers kept of one array.
 const MAX_NUMBERS: u32 = 4;
+/// Elements kept of one array, whatever they are: answers have few choices, but a thousand vectors or ranked documents.
+const MAX_ELEMENTS: u32 = 128;
 /// Bytes kept of one body.
 pub const MAX_BODY: usize = 64 << 10;
 /// Nesting that is followed; beyond it, the body is not one of ours.
@@ -152,6 +154,9 @@ impl Skeleton {
                 return false;
             }
         }
+        if level.array && level.kept >= MAX_ELEMENTS {
+            return false;
+        }
         if level.array || !value {
             if level.kept > 0 {
                 self.out.push(b',');
@@ -173,7 +178,10 @@ impl Skeleton {
             self.deeper += 1;
             return;
         }
-        self.element(false);
+        if !self.element(false) {
+            self.deeper += 1;
+            return;
+        }
         self.out.push(byte);
         self.stack.push(Level { array: byte == b'[', kept: 0, numbers: 0 });
     }
@@ -277,6 +285,20 @@ mod tests {
             let v: Value = serde_json::from_str(&out).unwrap();
             assert!(v["t"].as_str().unwrap().starts_with("ä\n\"ä") && out.len() < 500, "{out}");
             assert_eq!(v["v"], 1);
+        }
+    }
+
+    #[test]
+    fn long_arrays_are_cut() {
+        let list = |element: &str| format!(r#"{{"data":[{}],"n":1}}"#, vec![element; 50_000].join(","));
+        for element in [r#"{"score":1,"text":"abcdefghijklmnopqrstuvwxyz"}"#, r#""abcdefghijklmnopqrstuvwxyz""#, "[1,[2,3]]", "1", "null"] {
+            for size in [7, 4096] {
+                let out: Value = serde_json::from_str(&reduce(list(element).as_bytes(), 4, size).unwrap()).unwrap();
+                let scalar = matches!(element, "1" | "null");
+                assert_eq!(out["data"].as_array().unwrap().len(), if scalar { MAX_NUMBERS } else { MAX_ELEMENTS } as usize, "{element}");
+                assert_eq!(out["data"][0], serde_json::from_str::<Value>(element).unwrap());
+                assert_eq!(out["n"], 1);
+            }
         }
     }
 

@@ -8,6 +8,7 @@ pub mod eventstream;
 pub mod json;
 pub mod lengths;
 pub mod ndjson;
+pub mod protobuf;
 pub mod sse;
 
 use crate::anomaly::Anomaly;

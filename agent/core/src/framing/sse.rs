@@ -54,16 +54,22 @@ impl Framer {
         if !idle || self.skip != Skip::No {
             return None;
         }
-        let (mut rest, crlf) = match bytes {
-            [rest @ .., b'\r', b'\n', b'\r', b'\n'] => (rest, true),
-            [rest @ .., b'\n', b'\n'] => (rest, false),
-            _ => return None,
-        };
+        let rest = bytes.strip_suffix(b"\n\n");
+        if let Some(data) = rest.and_then(|rest| rest.strip_prefix(b"data: ")).filter(|data| !data.is_empty()) {
+            return Some(Frame { name: &[], data, error: false });
+        }
+        self.whole_of_other_form(bytes)
+    }
+
+    /// Carriage returns, a name, no space behind the colon.
+    fn whole_of_other_form<'a>(&self, bytes: &'a [u8]) -> Option<Frame<'a>> {
+        let crlf = bytes.strip_suffix(b"\r\n\r\n");
+        let mut rest = crlf.or_else(|| bytes.strip_suffix(b"\n\n"))?;
         let mut name = &rest[..0];
         if let Some(named) = rest.strip_prefix(b"event: ") {
             let end = memchr::memchr(b'\n', named)?;
             rest = &named[end + 1..];
-            name = if crlf { named[..end].strip_suffix(b"\r")? } else { &named[..end] };
+            name = if crlf.is_some() { named[..end].strip_suffix(b"\r")? } else { &named[..end] };
             if name.len() > MAX_NAME || name.contains(&b'\r') {
                 return None;
             }
@@ -271,6 +277,24 @@ mod tests {
         want.assert_eq(&whole);
         for size in 1..=64 {
             assert_eq!(run(body.as_bytes(), size), whole, "in pieces of {size}");
+        }
+    }
+
+    proptest::proptest! {
+        /// What is called one whole event is just that to the framer, if no line end stands in its data.
+        #[test]
+        fn a_whole_event_is_one_event(first in "(event: ?[a-z]{0,3}(\r\n|\n|\r))?", field in "data: ?| data:|id:", data in "[a-z\r\n ]{0,6}", end in "(\r\n|\n|\r){0,3}", before in "(data: x\n\n|x|: c\n|event: y\n|\r)?") {
+            let mut framer = Framer::default();
+            framer.push(before.as_bytes(), &mut |_| ());
+            let bytes = [first, field, data, end].concat();
+            let whole = framer.whole(bytes.as_bytes()).filter(|f| !f.data.contains(&b'\n') && !f.data.contains(&b'\r'));
+            if let Some(frame) = whole {
+                let want = format!("[{}] {}\n", String::from_utf8_lossy(frame.name), String::from_utf8_lossy(frame.data));
+                let mut got = String::new();
+                framer.push(bytes.as_bytes(), &mut |u| show(u, &mut got));
+                proptest::prop_assert_eq!(got, want);
+                proptest::prop_assert!(framer.whole(bytes.as_bytes()).is_some());
+            }
         }
     }
 

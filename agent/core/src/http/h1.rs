@@ -46,6 +46,18 @@ pub enum Part<'a> {
     Odd(Anomaly),
 }
 
+/// The values of hexadecimal digits; 255 for all other bytes.
+const HEX: [u8; 256] = {
+    let mut hex = [255; 256];
+    let mut n = 0;
+    while n < 16 {
+        hex[b"0123456789abcdef"[n] as usize] = n as u8;
+        hex[b"0123456789ABCDEF"[n] as usize] = n as u8;
+        n += 1;
+    }
+    hex
+};
+
 /// What a hole did to the framing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Hole {
@@ -212,13 +224,10 @@ impl Parser {
         }
         let (mut size, mut digits) = (0, 0);
         loop {
-            let byte = *bytes.get(digits)?;
-            let digit = match byte {
-                b'0'..=b'9' => byte - b'0',
-                b'a'..=b'f' => byte - b'a' + 10,
-                b'A'..=b'F' => byte - b'A' + 10,
-                _ => break,
-            };
+            let digit = HEX[usize::from(*bytes.get(digits)?)];
+            if digit > 15 {
+                break;
+            }
             (size, digits) = (size << 4 | usize::from(digit), digits + 1);
             if digits > 7 {
                 return None;

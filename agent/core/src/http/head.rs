@@ -3,7 +3,7 @@
 
 pub use crate::http::target::{Query, percent_decoded};
 use crate::http::target::{host_name, path_of, query_of};
-use crate::inference::TraceParent;
+use crate::inference::{ServerTiming, TraceParent};
 use crate::name::Name;
 use crate::semconv;
 
@@ -96,6 +96,8 @@ pub struct RequestHead {
     pub upgrade: Option<Upgrade>,
     /// What the query says of those few parameters that change how a request is read.
     pub query: Query,
+    /// `grpc-encoding`.
+    pub message_coding: Option<Coding>,
 }
 
 /// A protocol that a request asks to change to (RFC 9110 §7.8).
@@ -154,10 +156,13 @@ pub struct ResponseHead {
     pub limits: Limits,
     /// `x-amzn-errortype`: the class of an error whose body does not name it.
     pub error_type: Option<Name>,
-    /// `x-amzn-bedrock-{input,output}-token-count`.
+    /// `x-amzn-bedrock-{input,output}-token-count`; `x-prompt-tokens` and `x-generated-tokens` (TGI), `x-compute-tokens` (TEI).
     pub tokens: (Option<u64>, Option<u64>),
     /// To which protocol the server changes, with status 101.
     pub upgrade: Option<Upgrade>,
+    /// What TGI and TEI say of their own time: `x-queue-time`, `x-total-time`, `x-time-per-token`. Only with answers that are no
+    /// stream.
+    pub timing: ServerTiming,
     /// Whether `Sec-WebSocket-Extensions` agrees on `permessage-deflate`, and how.
     pub deflate: Option<Deflate>,
     /// `grpc-encoding`.
@@ -229,6 +234,7 @@ pub struct Fields {
     limits: Limits,
     error_type: Option<Name>,
     tokens: (Option<u64>, Option<u64>),
+    timing: ServerTiming,
 }
 
 fn milliseconds(value: &[u8]) -> Option<f64> {
@@ -302,6 +308,16 @@ impl Fields {
             self.tokens.0 = text(value).and_then(|v| v.parse().ok());
         } else if is("x-amzn-bedrock-output-token-count") {
             self.tokens.1 = text(value).and_then(|v| v.parse().ok());
+        } else if is("x-prompt-tokens") || is("x-compute-tokens") {
+            self.tokens.0 = text(value).and_then(|v| v.parse().ok());
+        } else if is("x-generated-tokens") {
+            self.tokens.1 = text(value).and_then(|v| v.parse().ok());
+        } else if is("x-queue-time") {
+            self.timing.queue = milliseconds(value).map(|ms| ms / 1000.0);
+        } else if is("x-total-time") {
+            self.timing.total = milliseconds(value).map(|ms| ms / 1000.0);
+        } else if is("x-time-per-token") {
+            self.timing.tpot = milliseconds(value).map(|ms| ms / 1000.0);
         } else if is("x-amzn-bedrock-invocation-latency") {
             self.processing_ms = self.processing_ms.or_else(|| milliseconds(value));
         } else if is("server") {
@@ -344,6 +360,7 @@ impl Fields {
             anthropic: self.anthropic,
             upgrade: self.upgrade,
             query: query_of(target),
+            message_coding: self.message_coding,
         }
     }
 
@@ -360,6 +377,7 @@ impl Fields {
             limits: self.limits,
             error_type: self.error_type,
             tokens: self.tokens,
+            timing: self.timing,
             upgrade: self.upgrade,
             deflate: self.deflate,
             message_coding: self.message_coding,

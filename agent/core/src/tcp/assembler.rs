@@ -3,7 +3,6 @@
 //! Connections live in a slab; a [`ConnId`] is the number of the frame that began the connection, so ids are unique, rise with time,
 //! and are the same whether one assembler reads a capture or several share it ([`Route::share`], [`Assembler::pass`]). Where several
 //! connections end at once, they do so in order of their ids.
-//!
 //! # Speed
 //! The next bytes of a connection that is well take a handful of compares: [`Assembler::push`] looks the connection up and hands the
 //! payload on where it lies. With many connections at once that path waits for memory, so a tap that has several packets at hand
@@ -16,50 +15,15 @@
 
 use std::time::Duration;
 
-use crate::stream::{ConnId, End, StreamEvent, Timestamp, Verdict};
+use crate::stream::{ConnId, Direction, End, StreamEvent, Timestamp, Verdict};
 
 use super::conn::{Conn, Env};
 use super::counters::Counters;
-use super::key::{Hint, Key, Route};
+use super::key::{Key, Route, Seen};
+use super::limits::Limits;
 use super::packet::{ACK, FIN, RST, SYN, Segment, Skip};
 use super::reorder::{Pending, ahead};
 use super::table::Table;
-
-/// The bounds of an [`Assembler`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Limits {
-    /// Connections remembered at a time, ended ones included. Each costs about 140 bytes.
-    pub connections: usize,
-    /// Bytes that may wait behind a hole in one direction of a connection, overhead included.
-    pub buffered_per_direction: usize,
-    /// Bytes that may wait behind holes altogether, overhead included.
-    pub buffered: usize,
-    /// A connection in which nothing moves for so long is let go.
-    pub idle: Duration,
-    /// How long a hole that the peer has acknowledged may still be filled without progress.
-    pub grace: Duration,
-    /// How long any other hole may still be filled.
-    pub patience: Duration,
-    /// How long an ended connection is remembered.
-    pub linger: Duration,
-    /// Makes the hash of addresses unpredictable; a live tap chooses it at random. It never changes what is handed on.
-    pub hash_seed: u64,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            connections: 1 << 17,
-            buffered_per_direction: 1 << 20,
-            buffered: 64 << 20,
-            idle: Duration::from_secs(600),
-            grace: Duration::from_millis(100),
-            patience: Duration::from_secs(3),
-            linger: Duration::from_secs(60),
-            hash_seed: 0x2d35_8dcc_aa6c_78a5,
-        }
-    }
-}
 
 /// A SYN that repeats the sequence number of the connection it would replace is a late copy of its SYN, unless the connection was
 /// quiet for so long.
@@ -133,83 +97,83 @@ impl Assembler {
     /// Where a segment belongs.
     #[inline]
     pub fn route(&self, segment: &Segment<'_>) -> Route {
-        let (key, _) = Key::of(segment);
-        Route { key, hash: key.hash(self.limits.hash_seed) }
+        let (key, high) = Key::of(segment);
+        Route { key, hash: key.hash(self.limits.hash_seed), high }
     }
 
-    /// Looks a connection up before its segment's turn: where it is, and which one, if it is open.
+    /// Looks at a segment before its turn: whether it may be the next one of a connection that is well, and which.
     #[inline]
-    pub fn locate(&self, route: &Route) -> (Hint, Option<ConnId>) {
-        let Some(slot) = self.find(&route.key, route.hash) else { return (Hint::NONE, None) };
-        let conn = &self.conns[slot as usize];
-        // this asks for both lines of the connection
-        (Hint(slot), (conn.opened & !conn.closed).then_some(conn.id))
+    pub fn look<'a>(&self, segment: &Segment<'a>, route: &Route) -> Option<(ConnId, Seen<'a>)> {
+        let plain = segment.flags & (SYN | FIN | RST | ACK) == ACK && segment.missing == 0;
+        let slot = self.find(route).filter(|_| plain)?;
+        let id = self.conns[slot as usize].id;
+        Some((id, Seen { payload: segment.payload, id, seq: segment.seq, ack: segment.ack, slot, high: route.high }))
     }
 
     #[inline]
-    fn find(&self, key: &Key, hash: u64) -> Option<u32> {
+    fn find(&self, route: &Route) -> Option<u32> {
         let conns = &self.conns;
-        self.table.find(hash, |slot| conns[slot as usize].key == *key)
+        self.table.find(route.hash, |slot| conns[slot as usize].key == route.key)
+    }
+
+    /// The turn of a segment that was looked at, seen at `at`. False when it is not the plain next one: then nothing was done, and it is
+    /// to be pushed.
+    #[inline]
+    pub fn push_seen<F>(&mut self, at: Timestamp, seen: &Seen<'_>, out: &mut F) -> bool
+    where
+        F: FnMut(StreamEvent<'_>) -> Verdict,
+    {
+        let Some(conn) = self.conns.get_mut(seen.slot as usize) else { return false };
+        // the slot may have got another connection since, and the connection an end
+        if conn.id != seen.id || !conn.used || conn.closed || conn.listed || !conn.opened {
+            return false;
+        }
+        let dir = conn.direction(seen.high);
+        let [forward, reverse] = &mut conn.halves;
+        let (half, peer) = if dir == Direction::Forward { (forward, reverse) } else { (reverse, forward) };
+        let proof = !peer.known || ahead(seen.ack, peer.next) > 0;
+        let carries = !seen.payload.is_empty();
+        let plain = if carries { half.in_order(seen.seq) } else { half.known };
+        if !conn.muted && (proof || !plain) {
+            return false;
+        }
+        self.frames += 1;
+        self.counters.packets += 1;
+        self.counters.payload_bytes += seen.payload.len() as u64;
+        (conn.last, conn.touched) = (at, true);
+        if carries && !conn.muted {
+            half.advance(seen.payload.len() as u32);
+            self.counters.delivered_bytes += seen.payload.len() as u64;
+            if out(StreamEvent::Data { conn: conn.id, dir, at, bytes: seen.payload }) == Verdict::Mute {
+                conn.mute(&mut self.counters, &mut self.buffered);
+            }
+        }
+        true
     }
 
     /// One segment, seen at `at`.
-    #[inline]
     pub fn push<F>(&mut self, at: Timestamp, segment: &Segment<'_>, out: &mut F)
     where
         F: FnMut(StreamEvent<'_>) -> Verdict,
     {
-        self.push_near(at, segment, Hint::NONE, out);
-    }
-
-    /// One segment, seen at `at`, whose connection was looked up before.
-    #[inline]
-    pub fn push_near<F>(&mut self, at: Timestamp, segment: &Segment<'_>, Hint(near): Hint, out: &mut F)
-    where
-        F: FnMut(StreamEvent<'_>) -> Verdict,
-    {
+        let route = self.route(segment);
+        if let Some((_, seen)) = self.look(segment, &route)
+            && self.push_seen(at, &seen, out)
+        {
+            return;
+        }
         self.frames += 1;
         self.counters.packets += 1;
         self.counters.payload_bytes += segment.payload.len() as u64;
-        let (key, source_is_high) = Key::of(segment);
-        let slot = match self.conns.get(near as usize) {
-            Some(conn) if conn.used && conn.key == key => near,
-            _ => {
-                let hash = key.hash(self.limits.hash_seed);
-                match self.find(&key, hash) {
-                    Some(slot) => slot,
-                    None => return self.first(at, segment, (Route { key, hash }, source_is_high), out),
-                }
-            }
-        };
-        let conn = &mut self.conns[slot as usize];
-        if segment.flags & (SYN | FIN | RST) != 0 || conn.closed || conn.listed {
-            return self.unusual(slot, at, segment, source_is_high, out);
+        match self.find(&route) {
+            Some(slot) => self.unusual(slot, at, segment, route.high, out),
+            None => self.first(at, segment, route, out),
         }
-        conn.last = at;
-        conn.touched = true;
-        if conn.muted {
-            return;
-        }
-        let dir = conn.direction(source_is_high);
-        let (half, peer) = (&conn.halves[dir.index()], &conn.halves[dir.flip().index()]);
-        let proof = segment.flags & ACK != 0 && (!peer.known || ahead(segment.ack, peer.next) > 0);
-        let carries = !segment.payload.is_empty();
-        let plain = if carries { half.in_order(segment.seq) } else { half.known };
-        if proof || segment.missing > 0 || !plain {
-            return self.unusual(slot, at, segment, source_is_high, out);
-        }
-        if !carries {
-            return;
-        }
-        let mut env =
-            Env { id: conn.id, limits: &self.limits, counters: &mut self.counters, buffered: &mut self.buffered, out, muted: false };
-        conn.deliver(dir, at, segment.payload, 0, &mut env);
-        conn.obey(&mut env);
     }
 
     /// A segment that belongs to no connection we know.
     #[cold]
-    fn first<F>(&mut self, at: Timestamp, segment: &Segment<'_>, (Route { key, hash }, high): (Route, bool), out: &mut F)
+    fn first<F>(&mut self, at: Timestamp, segment: &Segment<'_>, Route { key, hash, high }: Route, out: &mut F)
     where
         F: FnMut(StreamEvent<'_>) -> Verdict,
     {
@@ -414,6 +378,15 @@ impl Assembler {
     where
         F: FnMut(StreamEvent<'_>) -> Verdict,
     {
+        self.expire(now, out);
+        self.sweep(now, out);
+    }
+
+    /// The first half of [`Assembler::tick`]: gives up holes whose time is up.
+    pub fn expire<F>(&mut self, now: Timestamp, out: &mut F)
+    where
+        F: FnMut(StreamEvent<'_>) -> Verdict,
+    {
         let mut waiting = std::mem::take(&mut self.waiting);
         waiting.sort_unstable_by_key(|slot| self.conns[*slot as usize].id);
         waiting.retain(|&slot| {
@@ -433,6 +406,13 @@ impl Assembler {
             conn.listed
         });
         self.waiting = waiting;
+    }
+
+    /// The second half: lets go of idle connections.
+    pub fn sweep<F>(&mut self, now: Timestamp, out: &mut F)
+    where
+        F: FnMut(StreamEvent<'_>) -> Verdict,
+    {
         // a sweep looks at every slot, so it is rare; a clock that jumped back does not put it off
         let pause = (self.limits.idle.min(self.limits.linger) / 8).max(Duration::from_millis(100));
         if now >= self.next_sweep || now.plus(pause) < self.next_sweep {

@@ -18,9 +18,9 @@
 
 use crate::stream::{ConnId, ConnInfo, Direction, End, Endpoints, GapReason, Side, StreamEvent, TapKind, Timestamp, Verdict};
 
-use super::assembler::Limits;
 use super::counters::Counters;
 use super::key::Key;
+use super::limits::Limits;
 use super::packet::Segment;
 use super::reorder::{Pending, Proof, ahead};
 
@@ -77,6 +77,13 @@ impl Half {
     fn begin_soft(&mut self, seq: u32) {
         self.begin(seq);
         self.soft = true;
+    }
+
+    /// The next `len` bytes were handed on.
+    #[inline]
+    pub(super) fn advance(&mut self, len: u32) {
+        self.next = self.next.wrapping_add(len);
+        self.soft = false;
     }
 
     /// Whether `len` bytes at `seq` can be handed on at once.
@@ -467,14 +474,19 @@ impl Conn {
 
     /// Stops watching when the sink said so: nothing waits any more.
     pub(super) fn obey<F>(&mut self, env: &mut Env<'_, F>) {
-        if !env.muted || self.muted {
-            return;
+        if env.muted && !self.muted {
+            self.mute(env.counters, env.buffered);
         }
+    }
+
+    /// Stops watching.
+    #[cold]
+    pub(super) fn mute(&mut self, counters: &mut Counters, buffered: &mut usize) {
         self.muted = true;
-        env.counters.muted += 1;
+        counters.muted += 1;
         for half in &mut self.halves {
             if let Some(pending) = half.pending.take() {
-                *env.buffered -= pending.cost + Pending::COST;
+                *buffered -= pending.cost + Pending::COST;
             }
         }
     }

@@ -2,6 +2,7 @@
 //! on a bridge and on its VLAN is recognised as the same.
 
 use super::packet::{Endpoint, Segment};
+use crate::stream::ConnId;
 
 /// The two ends in canonical order, so that both directions have one key. Words, not `u128`s: with their alignment a connection
 /// would not fit into two cache lines.
@@ -47,21 +48,26 @@ impl Key {
 pub struct Route {
     pub(super) key: Key,
     pub(super) hash: u64,
+    /// The source is the high end.
+    pub(super) high: bool,
 }
 
 impl Route {
     /// Which of `shares` owns the connection: the same for both directions, evenly spread.
     #[inline]
     pub const fn share(&self, shares: u32) -> u32 {
-        ((self.hash >> 32) * shares as u64 >> 32) as u32
+        (((self.hash >> 32) * shares as u64) >> 32) as u32
     }
 }
 
-/// Where a connection was when it was looked up. It may have gone since, or come.
+/// What was found out about a segment before its turn.
 #[derive(Clone, Copy, Debug)]
-pub struct Hint(pub(super) u32);
-
-impl Hint {
-    /// Nothing is known.
-    pub const NONE: Self = Self(u32::MAX);
+pub struct Seen<'a> {
+    pub(super) payload: &'a [u8],
+    pub(super) id: ConnId,
+    pub(super) seq: u32,
+    pub(super) ack: u32,
+    pub(super) slot: u32,
+    /// The source is the high end.
+    pub(super) high: bool,
 }

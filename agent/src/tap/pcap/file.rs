@@ -209,6 +209,10 @@ impl FileTap {
                         (n, used) = (n + 1, used + length);
                     }
                     Ok(Step::Skip(bytes)) => place.skip = bytes,
+                    Ok(Step::Secrets { used: length, text }) => {
+                        driver.secrets(&rest[text]);
+                        used += length;
+                    }
                     Ok(Step::Need(bytes)) => {
                         place.needed = bytes;
                         break;

@@ -18,6 +18,13 @@ pub enum Step {
     Need(usize),
     /// Nothing of interest in the next so many bytes, which may be more than are at hand.
     Skip(usize),
+    /// Secrets of TLS connections that follow.
+    Secrets {
+        /// The length of their block.
+        used: usize,
+        /// Where the text of a key log lies in the bytes at hand.
+        text: Range<usize>,
+    },
     /// A captured frame.
     Frame {
         /// The length of its record.
@@ -123,6 +130,9 @@ const INTERFACE: u32 = 1;
 const OLD_PACKET: u32 = 2;
 const SIMPLE_PACKET: u32 = 3;
 const ENHANCED_PACKET: u32 = 6;
+const SECRETS: u32 = 10;
+/// The type of secrets that are a TLS key log.
+const TLS_KEY_LOG: u32 = 0x544c_534b;
 
 #[inline]
 fn word(big: bool, bytes: &[u8], at: usize) -> u32 {
@@ -218,7 +228,7 @@ impl Section {
         if used < 12 || !used.is_multiple_of(4) {
             return Err(Bad(format!("a block of type {kind} claims {used} bytes")));
         }
-        if !section && !matches!(kind, INTERFACE | OLD_PACKET | SIMPLE_PACKET | ENHANCED_PACKET) {
+        if !section && !matches!(kind, INTERFACE | OLD_PACKET | SIMPLE_PACKET | ENHANCED_PACKET | SECRETS) {
             return Ok(Step::Skip(used));
         }
         if used > MAX_RECORD {
@@ -248,6 +258,16 @@ impl Section {
                 let captured = if snaplen == 0 { original } else { original.min(snaplen) };
                 let room = block.len().saturating_sub(12) as u32;
                 self.frame(block, used, 0, None, 12, captured.min(room), original)
+            }
+            SECRETS => {
+                let end = 16usize.saturating_add(word(big, block, 12) as usize);
+                if end > block.len() {
+                    return Err(Bad(format!("secrets of {} bytes in a block of {used}", end - 16)));
+                }
+                match word(big, block, 8) {
+                    TLS_KEY_LOG => Ok(Step::Secrets { used, text: 16..end }),
+                    _ => Ok(Step::Skip(used)),
+                }
             }
             INTERFACE => {
                 if block.len() < 16 {

@@ -44,6 +44,8 @@ pub struct Conns {
     unix_offset: u64,
     /// How many are muted.
     muted: u64,
+    /// Whether this kernel tells sockets: then a connection without one is TLS over memory buffers.
+    tells_sockets: bool,
     /// Holes seen.
     pub gaps: u64,
     /// Connections whose first bytes were not seen.
@@ -101,6 +103,7 @@ impl Conns {
         let mut verdict = Verdict::Watch;
         match header.kind {
             kind::IDENTIFY => {
+                self.tells_sockets = true;
                 if let (Some(endpoints), Some(state)) = (endpoints(payload), self.table.get_mut(&key))
                     && state.endpoints != Some(endpoints)
                 {
@@ -121,7 +124,11 @@ impl Conns {
             kind::SHUTDOWN => verdict = self.finished(key, at, Direction::Forward, sink),
             kind::FREE => {
                 let quiet = header.flags & (flag::QUIET | flag::WRITE_FAILED) != 0 || self.table.get(&key).is_some_and(|s| s.quiet);
-                let end = if quiet { End::Abandoned } else { End::Released };
+                // Over memory buffers no write fails when the other side is gone: the event loop that learns it from its socket
+                // frees the connection without the goodbye that it says in every other case (asyncio, uvicorn, hypercorn).
+                let silent = |s: &State| self.tells_sockets && s.endpoints.is_none() && !s.finished[Direction::Forward.index()];
+                let left = quiet || self.table.get(&key).is_some_and(silent);
+                let end = if left { End::Abandoned } else { End::Released };
                 self.close(key, at, end, Some([header.offset, header.skipped]), sink);
             }
             _ => {}
@@ -375,6 +382,41 @@ mod tests {
                 1 close Finished(Forward)
                 1 Reverse gap Some(6) ring_full
                 1 close Released"#]],
+        );
+    }
+
+    #[test]
+    fn memory_buffers_that_are_freed_without_a_goodbye_were_abandoned() {
+        let gone = [data(dir::READ, 0, "ask"), data(dir::WRITE, 0, "answ"), (header(kind::FREE, 0, 1, 4), vec![])];
+        // Nothing told a socket so far: this kernel may not be able to.
+        check(
+            &gone,
+            None,
+            expect![[r#"
+                1 open ? from_start=false
+                1 Reverse ask at 1100
+                1 Forward answ at 1100
+                1 close Released"#]],
+        );
+        let other = (Header { ssl: 0xdef, ..header(kind::IDENTIFY, 0, 1, 0) }, address(2));
+        check(
+            &[std::slice::from_ref(&other), &gone[..]].concat(),
+            None,
+            expect![[r#"
+                2 open ? from_start=false
+                2 Reverse ask at 1100
+                2 Forward answ at 1100
+                2 close Abandoned"#]],
+        );
+        check(
+            &[&[other], &gone[..2], &[(header(kind::SHUTDOWN, 0, 1, 0), vec![])], &gone[2..]].concat(),
+            None,
+            expect![[r#"
+                2 open ? from_start=false
+                2 Reverse ask at 1100
+                2 Forward answ at 1100
+                2 close Finished(Forward)
+                2 close Released"#]],
         );
     }
 

@@ -288,7 +288,7 @@ impl Session {
     }
 
     fn note_early(&mut self, stream: u32) {
-        if stream > self.highest {
+        if stream % 2 == 1 && stream > self.highest {
             self.too_early = self.too_early.max(stream);
         }
     }

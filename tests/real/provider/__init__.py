@@ -1,0 +1,1 @@
+"""A local stand-in for the providers: their own wire formats at a known schedule."""
