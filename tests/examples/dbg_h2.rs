@@ -30,12 +30,35 @@ fn main() {
         let watch: u64 = a[5].parse().unwrap();
         for (at, p) in &c.without(lose).packets {
             asm.push(*at, &p.segment(), &mut |e: tokengauge_core::stream::StreamEvent<'_>| {
-                use tokengauge_core::stream::StreamEvent as S;
                 use tokengauge_core::http::event::HttpEvent as H;
-                let mut out = |h: H<'_>| { let id = match &h { H::Request { id, .. } | H::RequestBody { id, .. } | H::RequestEnd { id } | H::Response { id, .. } | H::ResponseBody { id, .. } | H::Gap { id, .. } | H::Over { id, .. } => *id, _ => 0 }; if id == watch || id == 0 { println!("{at:?} {h:?}") } };
+                use tokengauge_core::stream::StreamEvent as S;
+                let mut out = |h: H<'_>| {
+                    let id = match &h {
+                        H::Request { id, .. }
+                        | H::RequestBody { id, .. }
+                        | H::RequestEnd { id }
+                        | H::Response { id, .. }
+                        | H::ResponseBody { id, .. }
+                        | H::Gap { id, .. }
+                        | H::Over { id, .. } => *id,
+                        _ => 0,
+                    };
+                    if id == watch || id == 0 {
+                        println!("{at:?} {h:?}")
+                    }
+                };
                 match e {
-                    S::Data { dir, at, bytes, .. } => { let f = ses.has_footing(); ses.data(dir, at, bytes, &mut out); if watch == 0 { println!("{at:?} {dir:?} {f} {}", ses.has_footing()) } }
-                    S::Gap { dir, len, .. } => { println!("gap {dir:?} {len:?}"); ses.gap(dir, len, &mut out) }
+                    S::Data { dir, at, bytes, .. } => {
+                        let f = ses.has_footing();
+                        ses.data(dir, at, bytes, &mut out);
+                        if watch == 0 {
+                            println!("{at:?} {dir:?} {f} {}", ses.has_footing())
+                        }
+                    }
+                    S::Gap { dir, len, .. } => {
+                        println!("gap {dir:?} {len:?}");
+                        ses.gap(dir, len, &mut out)
+                    }
                     S::Close { end, .. } => ses.close(end, &mut out),
                     _ => {}
                 }

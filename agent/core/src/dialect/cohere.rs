@@ -1,6 +1,5 @@
 //! Cohere: chat v2 (named SSE events), chat v1 (a JSON object a line) and embeddings (`wire.md` §2). Tokens are those that Cohere
 //! bills, as the conventions want it (`semconv.md` §4); what it counted beside them is left out.
-//!
 //! The plan before a tool call is no answer to the user: it counts as reasoning.
 
 use serde::Deserialize;

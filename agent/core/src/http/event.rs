@@ -25,8 +25,9 @@ pub enum HttpEvent<'a> {
     Gap { id: ExchangeId, of: Side, body_goes_on: bool },
     /// What a response's trailers say: the status of gRPC.
     Trailers { id: ExchangeId, grpc_status: Option<u32> },
-    /// An exchange is over. Each exchange ends exactly once; on HTTP/1.1 in the order of the requests.
-    Over { id: ExchangeId, how: Over, by: EndedBy },
+    /// An exchange is over, since `at` where it was known only later. Each exchange ends exactly once; on HTTP/1.1 in the order of the
+    /// requests.
+    Over { id: ExchangeId, how: Over, by: EndedBy, at: Option<Timestamp> },
     /// A surprise.
     Odd(Anomaly),
     /// The request `id` was answered by a change of protocol: what follows on the connection is not HTTP any more. The exchange is
@@ -127,4 +128,28 @@ impl From<End> for EndedBy {
             End::InputEnded => Self::Input,
         }
     }
+}
+
+/// The name of a gRPC status code (<https://grpc.io/docs/guides/status-codes/>).
+pub fn grpc_code(code: u32) -> &'static str {
+    const NAMES: [&str; 17] = [
+        "OK",
+        "CANCELLED",
+        "UNKNOWN",
+        "INVALID_ARGUMENT",
+        "DEADLINE_EXCEEDED",
+        "NOT_FOUND",
+        "ALREADY_EXISTS",
+        "PERMISSION_DENIED",
+        "RESOURCE_EXHAUSTED",
+        "FAILED_PRECONDITION",
+        "ABORTED",
+        "OUT_OF_RANGE",
+        "UNIMPLEMENTED",
+        "INTERNAL",
+        "UNAVAILABLE",
+        "DATA_LOSS",
+        "UNAUTHENTICATED",
+    ];
+    usize::try_from(code).ok().and_then(|n| NAMES.get(n).copied()).unwrap_or("UNKNOWN")
 }

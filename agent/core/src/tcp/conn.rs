@@ -416,6 +416,10 @@ impl Conn {
         if half.known && !half.fin_seen && !half.finished && half.pending.is_none() && ahead(ack, half.next) == 1 {
             self.fin(dir, half.next, at, env);
             self.settle(dir, at, env);
+        } else if half.fin_seen && !half.finished && ahead(ack, half.fin) > 0 {
+            // It was captured, and waits behind a hole of which nothing will come any more.
+            self.release_all(dir, env);
+            self.settle(dir, at, env);
         }
     }
 

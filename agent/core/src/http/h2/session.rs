@@ -5,6 +5,9 @@
 //!
 //! Holes. One of known length within DATA concerns that stream alone. After any other, frames of any kind may be missing: every
 //! open stream has a gap in that direction, its end may be lost, and header fields may refer to what was not seen.
+//!
+//! What stands behind a hole comes late, with instants that the other direction has passed already: a tap waits whether the hole is
+//! filled. So a stream that its client resets is over only when the server's direction has come that far ([`Session::settle_left`]).
 
 use rustc_hash::FxHashMap;
 
@@ -20,6 +23,12 @@ use std::time::Duration;
 /// Streams that may be open on one connection.
 pub const MAX_STREAMS: usize = 1 << 17;
 
+/// How long what stands behind a hole may be held back: longer than any tap does.
+const HELD_BACK: Duration = Duration::from_secs(4);
+
+/// No length, or one that no answer of ours has: four bytes are what a hundred thousand streams can afford.
+const UNPROMISED: u32 = u32::MAX;
+
 type Out<'o> = &'o mut dyn FnMut(HttpEvent<'_>);
 
 /// An exchange that is not over.
@@ -33,6 +42,17 @@ struct Stream {
     answered: bool,
     /// Whether a hole may hide its end.
     adrift: bool,
+    /// Whether the client has reset it.
+    left: bool,
+    /// How many bytes of the response its `content-length` still promises. A client that has them all may leave without waiting for
+    /// END_STREAM, which some servers send in a frame of its own (curl does). `UNPROMISED` where no length was told.
+    due: u32,
+}
+
+impl Stream {
+    fn new(last: Timestamp) -> Self {
+        Self { last, asked: false, answered: false, adrift: false, left: false, due: UNPROMISED }
+    }
 }
 
 /// The streams of one connection.
@@ -56,6 +76,8 @@ pub struct Session {
     too_early: u32,
     /// The last stream that the server will answer.
     last_answered: u32,
+    /// Streams that their client has reset, and when.
+    left: Vec<(Timestamp, u32)>,
     client_finished: bool,
     now: Timestamp,
 }
@@ -74,7 +96,7 @@ impl Session {
     /// A connection that changed from HTTP/1.1 (RFC 7540 §3.2): its exchange `id`, whose request is complete, goes on as stream 1.
     pub fn upgraded(requests: Direction, id: ExchangeId) -> Self {
         let mut session = Self { base: id.wrapping_sub(1), highest: 1, ..Self::new(requests) };
-        session.streams.insert(1, Stream { last: Timestamp::default(), asked: true, answered: false, adrift: false });
+        session.streams.insert(1, Stream { asked: true, ..Stream::new(Timestamp::default()) });
         // What the client reads with stands in a field of its request.
         session.down.fields.allow(u32::MAX);
         session
@@ -93,6 +115,7 @@ impl Session {
             missed: false,
             too_early: 0,
             last_answered: u32::MAX,
+            left: Vec::new(),
             client_finished: false,
             now: Timestamp::default(),
         }
@@ -111,7 +134,7 @@ impl Session {
     /// Bytes that are buffered.
     pub fn buffered(&self) -> usize {
         let halves = [&self.up, &self.down].map(|h| h.frames.buffered() + h.fields.buffered());
-        halves[0] + halves[1] + self.streams.capacity() * size_of::<(u32, Stream)>()
+        halves[0] + halves[1] + self.streams.capacity() * size_of::<(u32, Stream)>() + self.left.capacity() * size_of::<(Timestamp, u32)>()
     }
 
     /// Bytes skipped in both directions since a frame was found.
@@ -122,12 +145,16 @@ impl Session {
     /// Whose body's next part `bytes` are, and that part, if they are one frame of DATA and nothing follows from it.
     #[inline]
     pub fn whole_part<'a>(&mut self, dir: Direction, at: Timestamp, bytes: &'a [u8]) -> Option<(ExchangeId, &'a [u8])> {
-        if dir == self.requests {
+        if dir == self.requests || !self.left.is_empty() {
             return None;
         }
         let (stream, data) = self.down.frames.whole_data(bytes)?;
+        // Where a length is counted down, each byte is to be seen once.
+        if self.recent.0 != stream && self.streams.get(&stream).is_none_or(|s| s.due != UNPROMISED) {
+            return None;
+        }
         self.now = at;
-        self.is_answered(stream, at).then(|| (self.id(stream), data))
+        self.is_answered(stream, at, data.len()).then(|| (self.id(stream), data))
     }
 
     /// Asks for the memory that [`Session::whole_part`] will need. The result says nothing.
@@ -139,6 +166,9 @@ impl Session {
     /// be taken with that in mind.
     pub fn data<'a>(&mut self, dir: Direction, at: Timestamp, mut bytes: &'a [u8], out: Out<'_>) -> &'a [u8] {
         self.now = at;
+        if dir != self.requests {
+            self.settle_left(at, out);
+        }
         loop {
             let is_request = dir == self.requests;
             let Self { up, down, streams, .. } = self;
@@ -169,10 +199,8 @@ impl Session {
                 }
                 Part::End(stream) if is_request => self.request_ends(stream, at, out),
                 Part::End(stream) => self.response_ends(stream, out),
-                Part::Reset(stream) => {
-                    let how = if is_request { Over::ClientClosed } else { Over::ServerReset };
-                    self.over(stream, how, EndedBy::StreamReset, out);
-                }
+                Part::Reset(stream) if is_request => self.leave(stream, at),
+                Part::Reset(stream) => self.over(stream, Over::ServerReset, EndedBy::StreamReset, out),
                 Part::Goaway(last) if !is_request => self.goaway(last, out),
                 Part::Goaway(_) => {}
                 // Whoever says it reads with such a table what the other one writes.
@@ -236,7 +264,7 @@ impl Session {
             out(HttpEvent::Odd(Anomaly::PipelineTooDeep));
             return;
         }
-        self.streams.insert(stream, Stream { last: self.now, asked: end, answered: false, adrift: false });
+        self.streams.insert(stream, Stream { asked: end, ..Stream::new(self.now) });
         let id = self.id(stream);
         out(HttpEvent::Request { id, begun, head: head.request(end) });
         if end {
@@ -268,19 +296,24 @@ impl Session {
     }
 
     fn response_data(&mut self, stream: u32, at: Timestamp, bytes: &[u8], out: Out<'_>) {
-        if self.is_answered(stream, at) {
+        if self.is_answered(stream, at, bytes.len()) {
             out(HttpEvent::ResponseBody { id: self.id(stream), bytes });
         }
     }
 
     /// Whether response data of `stream` at `at` is part of a response whose head was seen. What comes before a head is left of a response
     /// whose head is lost.
-    fn is_answered(&mut self, stream: u32, at: Timestamp) -> bool {
+    fn is_answered(&mut self, stream: u32, at: Timestamp, length: usize) -> bool {
         if self.recent.0 != stream {
             self.settle_recent();
-            if !self.streams.get(&stream).is_some_and(|s| s.answered) {
+            let Some(s) = self.streams.get_mut(&stream).filter(|s| s.answered) else {
                 self.note_early(stream);
                 return false;
+            };
+            if s.due != UNPROMISED {
+                // What is counted is looked up each time; streamed answers promise no length.
+                (s.due, s.last) = (s.due.saturating_sub(u32::try_from(length).unwrap_or(u32::MAX)), at);
+                return true;
             }
         }
         self.recent = (stream, at);
@@ -320,7 +353,7 @@ impl Session {
             match head.status() {
                 Some(..200) if !end => return,
                 Some(status) => {
-                    s.answered = true;
+                    (s.answered, s.due) = (true, head.length.and_then(|l| u32::try_from(l).ok()).unwrap_or(UNPROMISED));
                     out(HttpEvent::Response { id, begun, head: head.response(status, end) });
                     if end && grpc_status.is_some() {
                         out(HttpEvent::Trailers { id, grpc_status });
@@ -353,13 +386,36 @@ impl Session {
         }
     }
 
+    /// The client has reset a stream.
+    fn leave(&mut self, stream: u32, at: Timestamp) {
+        if let Some(s) = self.streams.get_mut(&stream).filter(|s| !s.left) {
+            // What it goes on to send is not asked any more.
+            (s.left, s.asked) = (true, true);
+            self.left.push((at, stream));
+        }
+    }
+
+    /// Streams that their client has reset until `until` are over: the server's direction has come that far, or will come no further.
+    fn settle_left(&mut self, until: Timestamp, out: Out<'_>) {
+        let due = self.left.iter().take_while(|(at, _)| *at <= until).count();
+        for (at, stream) in self.left.drain(..due).collect::<Vec<_>>() {
+            self.over_at(stream, Over::ClientClosed, EndedBy::StreamReset, Some(at), out);
+        }
+    }
+
     /// A stream is over.
     fn over(&mut self, stream: u32, how: Over, by: EndedBy, out: Out<'_>) {
+        self.over_at(stream, how, by, None, out);
+    }
+
+    fn over_at(&mut self, stream: u32, how: Over, by: EndedBy, at: Option<Timestamp>, out: Out<'_>) {
         if self.recent.0 == stream {
             self.recent = Default::default();
         }
-        if self.streams.remove(&stream).is_some() {
-            out(HttpEvent::Over { id: self.id(stream), how, by });
+        if let Some(s) = self.streams.remove(&stream) {
+            let cut = matches!(how, Over::ClientClosed | Over::ServerClosed | Over::ServerReset);
+            let how = if cut && s.due == 0 && !s.adrift { Over::Complete } else { how };
+            out(HttpEvent::Over { id: self.id(stream), how, by, at });
         }
     }
 
@@ -371,14 +427,17 @@ impl Session {
     }
 
     /// Bytes of one direction are missing.
-    pub fn gap(&mut self, dir: Direction, len: Option<u64>, out: Out<'_>) {
+    pub fn gap(&mut self, dir: Direction, at: Timestamp, len: Option<u64>, out: Out<'_>) {
         let is_request = dir == self.requests;
         let half = if is_request { &mut self.up } else { &mut self.down };
         match half.frames.hole(len) {
             Hole::InData(stream) => {
-                let (of, open) = match self.streams.get(&stream) {
+                let (of, open) = match self.streams.get_mut(&stream) {
                     Some(s) if is_request => (Side::Request, !s.asked),
-                    Some(_) => (Side::Response, true),
+                    Some(s) => {
+                        s.due = UNPROMISED;
+                        (Side::Response, true)
+                    }
                     None => (Side::Response, false),
                 };
                 if open {
@@ -389,7 +448,7 @@ impl Session {
             Hole::FramingLost => self.framing_lost(is_request, out),
         }
         // What the hole completed.
-        self.data(dir, self.now, &[], out);
+        self.data(dir, at, &[], out);
     }
 
     /// Frames of any kind may be missing in one direction.
@@ -428,6 +487,7 @@ impl Session {
         };
         self.up.frames.deafen();
         self.down.frames.deafen();
+        self.settle_left(Timestamp::from_unix_nanos(u64::MAX), out);
         let ours = matches!(how, Over::Evicted | Over::InputEnded);
         for stream in self.sorted(|_, _| true) {
             let adrift = self.streams.get(&stream).is_some_and(|s| s.adrift) && !ours;
@@ -445,6 +505,9 @@ impl Session {
     /// Streams of which nothing came for `idle` are over, whatever the others do.
     pub fn expire(&mut self, now: Timestamp, idle: Duration, out: Out<'_>) {
         self.settle_recent();
+        // No later than now, and no earlier than it can be known.
+        let settled = now.unix_nanos().saturating_sub(HELD_BACK.as_nanos() as u64);
+        self.settle_left(Timestamp::from_unix_nanos(settled), out);
         for stream in self.sorted(|_, s| now.since(s.last) >= idle) {
             let adrift = self.streams.get(&stream).is_some_and(|s| s.adrift);
             self.over(stream, if adrift { Over::Lost } else { Over::Timeout }, EndedBy::Idle, out);

@@ -54,7 +54,10 @@ fn shown(event: HttpEvent<'_>) -> String {
         HttpEvent::ResponseBody { id, bytes } => format!("{id}: < {}\n", bytes.escape_ascii()),
         HttpEvent::Gap { id, of, body_goes_on } => format!("{id}: gap in {of:?}, goes on: {body_goes_on}\n"),
         HttpEvent::Trailers { id, grpc_status } => format!("{id}: trailers {grpc_status:?}\n"),
-        HttpEvent::Over { id, how, by } => format!("{id}: {how:?} by {}\n", by.as_str()),
+        HttpEvent::Over { id, how, by, at } => {
+            let since = at.map_or(String::new(), |at| format!(" since {}", at.unix_nanos()));
+            format!("{id}: {how:?} by {}{since}\n", by.as_str())
+        }
         HttpEvent::Odd(what) => format!("odd {}\n", what.as_str()),
         HttpEvent::Upgraded { id, .. } => format!("{id}: upgraded\n"),
     }
@@ -75,7 +78,7 @@ fn run(session: &mut Session, steps: Vec<Step>, size: usize) -> String {
         match step {
             Client(bytes) => feed(session, CLIENT, &bytes, out),
             Server(bytes) => feed(session, SERVER, &bytes, out),
-            Gap(dir, len) => session.gap(dir, len, out),
+            Gap(dir, len) => session.gap(dir, at, len, out),
             Close(end) => session.close(end, out),
             Expire => session.expire(at.plus(Duration::from_nanos(10)), Duration::from_nanos(12), out),
             GiveUp(id) => session.give_up(id, out),
@@ -185,11 +188,11 @@ fn how_streams_end() {
             1: 200 EventStream at 3
             3: 200 EventStream at 3
             5: 200 EventStream at 3
-            1: ClientClosed by rst_stream
+            1: ClientClosed by rst_stream since 4
             3: ServerReset by rst_stream
             5: Complete by end_stream
-            7: ClientClosed by rst_stream
             9: Complete by terminator
+            7: ClientClosed by rst_stream since 7
             13: ServerClosed by goaway
             15: Post "/15" of h.test at 10
             15: ServerClosed by goaway
@@ -343,6 +346,33 @@ fn a_response_before_its_request_was_not_seen() {
 }
 
 #[test]
+fn what_was_held_back_behind_a_hole_still_counts() {
+    let mut session = Session::new(CLIENT);
+    let mut log = run(&mut session, after_hello(vec![Client(ask(1, "/1")), Server(answer(1, "200"))]), usize::MAX);
+    let at = Timestamp::from_unix_nanos;
+    let mut out = |e: HttpEvent<'_>| log.push_str(&shown(e));
+    // The client leaves, then the tap hands on what it had held back, then what came later.
+    session.data(CLIENT, at(50), &reset(1), &mut out);
+    session.gap(SERVER, at(40), Some(9), &mut out);
+    session.data(SERVER, at(40), &data(1, false, b"before"), &mut out);
+    session.data(SERVER, at(60), &data(1, false, b"behind"), &mut out);
+    // Nothing more comes: after a while it is over all the same.
+    session.data(CLIENT, at(70), &[ask(3, "/3"), reset(3), reset(3), data(3, false, b"x")].concat(), &mut out);
+    session.expire(at(80), Duration::from_secs(600), &mut out);
+    session.expire(at(80).plus(HELD_BACK), Duration::from_secs(600), &mut out);
+    expect![[r#"
+        1: Post "/1" of h.test at 2
+        1: 200 EventStream at 3
+        1: gap in Response, goes on: false
+        1: < before
+        1: ClientClosed by rst_stream since 50
+        3: Post "/3" of h.test at 70
+        3: ClientClosed by rst_stream since 70
+    "#]]
+    .assert_eq(&log);
+}
+
+#[test]
 fn joined_in_the_middle() {
     let steps = |client_first: bool| {
         // What is left of a frame, then one that ends where the piece does.
@@ -456,6 +486,38 @@ fn hostile_peers() {
             5: Post "/5" of h.test at 5
             7: Post "/7" of h.test at 5
             odd orphan_response
+        "#]],
+    );
+}
+
+#[test]
+fn a_client_that_has_what_was_promised_may_leave_without_the_end() {
+    let promised = |stream, length: &str| {
+        let fields = [(":status", "200"), ("content-type", "application/json"), ("content-length", length)];
+        frame(kind::HEADERS, flag::END_HEADERS, stream, &block(&fields))
+    };
+    check(
+        after_hello(vec![
+            Client([ask(1, "/whole"), ask(3, "/part"), ask(5, "/left")].concat()),
+            Server([promised(1, "6"), promised(3, "6"), promised(5, "0")].concat()),
+            Server([data(1, false, b"{\"a\""), data(3, false, b"{\"a\""), data(1, false, b":1")].concat()),
+            Client(reset(5)),
+            Close(End::Finished(CLIENT)),
+            Close(End::Released),
+        ]),
+        expect![[r#"
+            1: Post "/whole" of h.test at 2
+            3: Post "/part" of h.test at 2
+            5: Post "/left" of h.test at 2
+            1: 200 Json at 3
+            3: 200 Json at 3
+            5: 200 Json at 3
+            1: < {\"a\"
+            3: < {\"a\"
+            1: < :1
+            5: Complete by rst_stream since 5
+            1: Complete by released
+            3: ClientClosed by released
         "#]],
     );
 }
