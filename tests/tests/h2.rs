@@ -79,12 +79,7 @@ fn pieces_of_every_size_measure_the_same() {
 
 /// All flows at once, each a little later, so that their frames stand between each other: the shifted flows, and the connection.
 fn all_at_once(flows: Vec<Flow>, style: Style) -> (Vec<Flow>, Flow) {
-    let shifted: Vec<(Flow, Duration)> = flows
-        .into_iter()
-        .filter(|f| !ALONE.iter().any(|(name, _)| f.name == *name))
-        .zip(0..)
-        .map(|(f, n)| (f, Duration::from_micros(3137 * n)))
-        .collect();
+    let shifted: Vec<(Flow, Duration)> = flows.into_iter().zip(0..).map(|(f, n)| (f, Duration::from_micros(3137 * n))).collect();
     let (taken, connection) = together(&shifted, style);
     let later = |step: &Step, by: Duration| match step.clone() {
         Step::Data(at, who, bytes) => Step::Data(at + by, who, bytes),
