@@ -384,7 +384,7 @@ impl Http {
                 HttpEvent::Trailers { id, grpc_status } => calls.with(id, |call| call.trailers(grpc_status)),
                 HttpEvent::Over { id, how, by, at: since } => {
                     let Some(call) = calls.remove(id) else { return };
-                    let place = Place { info: sink.info, requests, protocol, identity: [sink.seed, sink.number(), id] };
+                    let place = Place { info: sink.info, requests, protocol, identity: [sink.seed, sink.conn.0, id] };
                     let done = call.over(since.unwrap_or(at), (how, by), &place, &mut cx);
                     sink.over(done, how);
                 }

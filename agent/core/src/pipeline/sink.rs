@@ -15,17 +15,12 @@ pub(super) struct Sink<'a> {
 }
 
 impl Sink<'_> {
-    /// What stands for the connection where ids are made: nothing where its ends do, so that a packet that is seen twice changes none.
-    pub(super) fn number(&self) -> u64 {
-        if self.info.endpoints.is_some() { 0 } else { self.conn.0 }
-    }
-
     /// Lets a conversation work, and counts the turns that are over with it.
     pub(super) fn socket(&mut self, socket: &mut Socket, step: impl FnOnce(&mut Socket, &mut Desk<'_>)) {
         let before = self.out.len();
         let PipelineStats { anomalies, events: frames, .. } = &mut *self.stats;
         let scratch = Scratch { events: &mut *self.events, anomalies, frames };
-        step(socket, &mut Desk { info: self.info, identity: [self.seed, self.number()], scratch, out: &mut *self.out });
+        step(socket, &mut Desk { info: self.info, identity: [self.seed, self.conn.0], scratch, out: &mut *self.out });
         let turns = (self.out.len() - before) as u64;
         self.stats.exchanges += turns;
         self.stats.inferences += turns;
