@@ -149,6 +149,11 @@ struct Message {
 
 /// The messages of a flow, as an HTTP/1.1 parser reads them; `None` when it holds anything else.
 fn messages(flow: &Flow) -> Option<Vec<Message>> {
+    // A change of protocol is no matter of HTTP/2.
+    let upgrades = |s: &Step| matches!(s, Step::Data(_, Who::Client, b) if b.windows(8).any(|w| w.eq_ignore_ascii_case(b"upgrade:")));
+    if flow.steps.iter().any(upgrades) {
+        return None;
+    }
     let mut parsers = [Parser::new(Role::Requests, true), Parser::new(Role::Responses, true)];
     let (mut raw, mut in_head, mut begun) = ([Vec::new(), Vec::new()], [false; 2], [Duration::ZERO; 2]);
     let (mut out, mut open, mut heads): (Vec<Message>, [Option<usize>; 2], Vec<bool>) = (Vec::new(), [None; 2], Vec::new());

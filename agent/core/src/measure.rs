@@ -276,7 +276,7 @@ impl Place<'_> {
 
     fn trace(&self, start: Timestamp, parent: Option<TraceParent>) -> Trace {
         let mut state = start.unix_nanos();
-        let ends = self.info.endpoints.map_or(0, |e| fold(e.local).rotate_left(1) ^ fold(e.remote));
+        let ends = self.info.endpoints.map_or(0, |e| fold(e.local) ^ fold(e.remote));
         // A connection's number may change with what else was captured, its ends do not.
         let [seed, number, exchange] = self.identity;
         let identity = [seed, if self.info.endpoints.is_some() { 0 } else { number }, exchange];
