@@ -24,7 +24,7 @@ mkdir -p "$logs"
 rm -f "$logs"/*
 
 one() {
-    mkdir -p "corpus/$1" "artifacts/$1"
+    mkdir -p "corpus/$1" "artifacts/$1" "seeds/$1"
     if "$target/$host/release/$1" -max_total_time="$seconds" -max_len=8192 -timeout=10 -rss_limit_mb=1024 -print_final_stats=1 \
         -artifact_prefix="artifacts/$1/" "corpus/$1" "seeds/$1" >"$logs/$1.log" 2>&1; then
         printf '%-10s ok      %s\n' "$1" "$(grep -h 'number_of_executed_units' "$logs/$1.log" | tr -s ' ' | cut -d' ' -f2) runs"
