@@ -30,12 +30,22 @@ fn main() {
         ("responses", "openai.responses/"),
         ("gemini", "gemini.generate_content/"),
         ("interactions", "gemini.interactions/"),
+        ("cohere", "cohere.chat_v2/"),
+        ("tgi", "tgi."),
+        ("sglang", "sglang."),
+        ("llama_cpp", "llama_cpp."),
+        ("triton", "triton."),
+        ("unknown", "unknown/"),
     ];
     for (target, folder) in readers {
         let bodies = flows.iter().filter(|f| f.name.starts_with(folder)).filter_map(body);
         write(target, bodies.map(|b| events(&b)).filter(|b| !b.is_empty()));
     }
     let of = |folder: &'static str| flows.iter().filter(move |f| f.name.starts_with(folder));
+    let lines = [("ollama", "ollama."), ("cohere_v1", "cohere.chat_v1/"), ("rerank", "cohere.rerank/"), ("rerank", "tei.rerank/")];
+    for (target, folder) in lines {
+        write(target, of(folder).map(|f| json_lines(&down(f))).filter(|b| !b.is_empty()));
+    }
     write("bedrock", of("bedrock.converse/").map(messages).filter(|b| !b.is_empty()));
     write("bedrock_invoke", of("bedrock.invoke/").map(messages).filter(|b| !b.is_empty()).map(|b| unwrapped(&b)));
     let talk = Conversation::new("10.0.0.9:4000".parse().unwrap(), "[2001:db8::1]:80".parse().unwrap(), BASE)
@@ -134,6 +144,12 @@ fn events(body: &[u8]) -> Vec<u8> {
         }
     }
     out.into_bytes()
+}
+
+/// The lines that are JSON.
+fn json_lines(body: &[u8]) -> Vec<u8> {
+    let json = |line: &&[u8]| matches!(line.first(), Some(b'{' | b'['));
+    body.split(|b| *b == b'\n').filter(json).flat_map(|line| [line, b"\n"].concat()).collect()
 }
 
 /// The messages of an AWS event-stream as lines: name, payload.

@@ -1,7 +1,9 @@
 //! What the targets share: how an input is cut into pieces, and what must hold whatever it is.
 
+use tokengauge_core::dialect::conversation::{Conversation, MAX_TURNS, TurnEvent};
 use tokengauge_core::dialect::{Dialect, LlmEvent};
 use tokengauge_core::framing::Frame;
+use tokengauge_core::http::event::Side as Half;
 use tokengauge_core::http::head::Coding;
 use tokengauge_core::inference::Inference;
 use tokengauge_core::stream::{ConnId, ConnInfo, Direction, End, GapReason, Side, StreamEvent, TapKind, Timestamp};
@@ -73,6 +75,22 @@ pub fn reader(dialect: &dyn Dialect, data: &[u8]) {
     dialect.reader().answer(data, &mut Vec::new());
 }
 
+/// Events of a stream, one a line, to a reader that compares an event with those before it: the same lines give the same again, and
+/// nothing is counted that does not stand in the line.
+pub fn comparing(dialect: &dyn Dialect, data: &[u8]) {
+    let (mut one, mut two) = (dialect.reader(), dialect.reader());
+    for line in data.split(|b| *b == b'\n') {
+        let (name, data) = line.split_at(line.iter().position(|b| *b == b'{').unwrap_or(0));
+        let frame = Frame { name: name.trim_ascii(), data, error: false };
+        let (mut first, mut again) = (Vec::new(), Vec::new());
+        assert_eq!(one.frame(frame, &mut first), two.frame(frame, &mut again));
+        assert_eq!(first, again);
+        let deltas = first.iter().filter(|e| matches!(e, LlmEvent::Delta { .. })).count();
+        assert!(deltas <= data.len() && (deltas == 0 || data.contains(&b'"')));
+    }
+    dialect.reader().answer(data, &mut Vec::new());
+}
+
 /// A script of stream events. A byte `0xff` begins a command: the next byte says which; everything else is bytes of the direction
 /// at hand. So the seeds are readable conversations.
 pub fn script(data: &[u8], mut push: impl FnMut(StreamEvent<'_>)) {
@@ -118,4 +136,41 @@ pub fn check(i: &Inference) {
     }
     assert!(i.gaps == 0 || t.duration.is_err());
     assert_eq!(i.error.is_some(), i.outcome == tokengauge_core::inference::Outcome::Failed);
+}
+
+/// Holds a conversation: lines that begin with `>` are the client's messages, with `<` the server's; `!` and `?` are messages of theirs
+/// that are missing.
+pub fn converse(conversation: Option<Box<dyn Conversation>>, data: &[u8]) {
+    let mut conversation = conversation.expect("it has one");
+    let (mut begun, mut running) = (0, Vec::new());
+    let (mut out, mut says) = (Vec::new(), Vec::new());
+    for line in data.split(|b| *b == b'\n') {
+        let Some((who, text)) = line.split_first() else { continue };
+        says.clear();
+        match who {
+            b'>' => conversation.message(Half::Request, text, &mut out, &mut says),
+            b'<' => conversation.message(Half::Response, text, &mut out, &mut says),
+            b'!' => conversation.missing(Half::Request, &mut out),
+            b'?' => conversation.missing(Half::Response, &mut out),
+            _ => continue,
+        }
+        for event in out.drain(..) {
+            match event {
+                TurnEvent::Begin(id, _) => {
+                    assert_eq!(id, begun);
+                    begun += 1;
+                    running.push(id);
+                }
+                TurnEvent::Over(id) | TurnEvent::Lost(id) => {
+                    assert!(running.contains(&id));
+                    running.retain(|r| *r != id);
+                }
+                TurnEvent::Event(id, _) | TurnEvent::Aside(id) | TurnEvent::Suspected(id) | TurnEvent::Pardoned(id) => {
+                    assert!(running.contains(&id));
+                }
+                TurnEvent::Mark | TurnEvent::Odd(_) => {}
+            }
+        }
+        assert!(running.len() <= MAX_TURNS + 1);
+    }
 }

@@ -43,17 +43,24 @@ pub fn carry(flow: &Flow, segment: usize, faults: &[Fault]) -> Carried {
     let begin = Timestamp::from_unix_nanos(BASE.unix_nanos() - 1_000_000);
     let mut talk = Conversation::new(client, server, begin).first(FIRST[0], FIRST[1]).segment(segment).unfinished();
     let mut sent = [0u32; 2];
-    let mut ends = Vec::new();
+    let (mut ends, mut writes) = (Vec::new(), Vec::<(Duration, Who, Vec<u8>)>::new());
     for step in &flow.steps {
         match step {
             Step::Data(at, who, bytes) => {
-                talk = talk.say(*at + Duration::from_millis(1), speaker(*who), bytes.clone());
+                // What one end writes at one instant is one write.
+                match writes.last_mut() {
+                    Some((when, by, all)) if when == at && by == who => all.extend_from_slice(bytes),
+                    _ => writes.push((*at, *who, bytes.clone())),
+                }
                 sent[*who as usize] += bytes.len() as u32;
             }
             Step::End(at, Ended::Fin(who)) => ends.push((*at, *who, FIN | ACK, sent)),
             Step::End(at, Ended::Rst(who)) => ends.push((*at, *who, RST, sent)),
             _ => {}
         }
+    }
+    for (at, who, bytes) in writes {
+        talk = talk.say(at + Duration::from_millis(1), speaker(who), bytes);
     }
     for fault in faults {
         talk = talk.fault(*fault);

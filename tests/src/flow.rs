@@ -29,6 +29,7 @@
 //! 0 > @call URL FIELDS                        a whole gRPC request with one message, as [`crate::protobuf`] writes it
 //! 9 < @grpc FIELDS                            one HTTP chunk with one gRPC message
 //! 9 < @json STATUS [name:value …] {json}      a whole JSON response
+//! 9 < @ws …                                   frames of a WebSocket: [`crate::wire_ws`]
 //! ```
 
 use std::fmt::Write as _;
@@ -45,6 +46,8 @@ use tokengauge_core::pipeline::{Options, Pipeline, PipelineStats};
 use tokengauge_core::stream::{ConnId, ConnInfo, Direction, End, Endpoints, GapReason, Side, StreamEvent, TapKind, Timestamp};
 use zstd_safe::zstd_sys::ZSTD_EndDirective;
 use zstd_safe::{CCtx, InBuffer, OutBuffer};
+
+use crate::wire_ws::Ws;
 
 /// The instant 0 of every flow.
 pub const BASE: Timestamp = Timestamp::from_unix_nanos(1_700_000_000_000_000_000);
@@ -338,9 +341,9 @@ impl Flow {
     /// The line that cannot be read, and why.
     pub fn parse(name: &str, text: &str) -> Result<Self, String> {
         let mut flow = Self { name: name.to_owned(), seat: Seat::Client, from_start: true, steps: Vec::new() };
-        let mut coder = Coder::default();
+        let (mut coder, mut ws) = (Coder::default(), Ws::default());
         for (n, line) in text.lines().enumerate() {
-            flow.line(line.trim(), &mut coder).map_err(|why| format!("{name}:{}: {why}", n + 1))?;
+            flow.line(line.trim(), &mut coder, &mut ws).map_err(|why| format!("{name}:{}: {why}", n + 1))?;
         }
         let last = flow.steps.last().map_or(Duration::ZERO, Step::at);
         if !matches!(flow.steps.last(), Some(Step::End(_, Ended::Input))) {
@@ -349,7 +352,7 @@ impl Flow {
         Ok(flow)
     }
 
-    fn line(&mut self, line: &str, coder: &mut Coder) -> Result<(), String> {
+    fn line(&mut self, line: &str, coder: &mut Coder, ws: &mut Ws) -> Result<(), String> {
         match line {
             "" => return Ok(()),
             "@midstream" => self.from_start = false,
@@ -364,13 +367,13 @@ impl Flow {
                 if self.steps.last().is_some_and(|s| s.at() > at) {
                     return Err("time runs backwards".into());
                 }
-                self.steps.push(Self::step(at, rest.trim_start(), coder)?);
+                self.steps.push(Self::step(at, rest.trim_start(), coder, ws)?);
             }
         }
         Ok(())
     }
 
-    fn step(at: Duration, rest: &str, coder: &mut Coder) -> Result<Step, String> {
+    fn step(at: Duration, rest: &str, coder: &mut Coder, ws: &mut Ws) -> Result<Step, String> {
         let (who, what) = match rest.split_once(' ') {
             Some((">", what)) => (Who::Client, what),
             Some(("<", what)) => (Who::Server, what),
@@ -391,6 +394,9 @@ impl Flow {
             "@fin" => Step::End(at, Ended::Fin(who)),
             "@rst" => Step::End(at, Ended::Rst(who)),
             "@released" => Step::End(at, Ended::Released),
+            _ if word.starts_with("@ws") => {
+                Step::Data(at, who, ws.helper(word, arg, who).unwrap_or_else(|| Err(format!("unknown helper {word}")))?)
+            }
             _ if word.starts_with('@') => Step::Data(at, who, helper(word, arg, coder)?),
             _ => Step::Data(at, who, unescape(what)?),
         })
@@ -515,7 +521,7 @@ pub const OPEN: [(&str, &str); 5] = [
     ("openai.chat_completions/half-closed-client-still-served.flow", "a client that half-closed is taken to have gone when the input ends"),
 ];
 
-/// Every flow below `tests/fixtures`.
+/// Every flow below `tests/fixtures`; with `TOKENGAUGE_FLOWS`, those with that text in their path, to look at some while working on them.
 pub fn fixtures() -> Vec<(std::path::PathBuf, Flow)> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures");
     let read = |path: std::path::PathBuf| {
@@ -523,7 +529,8 @@ pub fn fixtures() -> Vec<(std::path::PathBuf, Flow)> {
         let flow = Flow::parse(&name, &std::fs::read_to_string(&path).unwrap()).unwrap();
         (path, flow)
     };
-    crate::files(&dir, ".flow").into_iter().map(read).collect()
+    let some = std::env::var("TOKENGAUGE_FLOWS").unwrap_or_default();
+    crate::files(&dir, ".flow").into_iter().filter(|path| path.to_string_lossy().contains(&some)).map(read).collect()
 }
 
 fn ms(t: Duration) -> String {

@@ -7,6 +7,7 @@ pub mod flow;
 pub mod protobuf;
 pub mod recordings;
 pub mod tidy;
+pub mod wire_ws;
 
 use std::path::{Path, PathBuf};
 

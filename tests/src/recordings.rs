@@ -74,7 +74,7 @@ impl Recording {
         let raw = std::fs::read(dir.join(&file)).unwrap();
         let request = entry["request_file"].as_str().map_or_else(
             || {
-                let model = &entry["request_model"];
+                let model = entry["request_model"].as_str().unwrap_or("a-model");
                 serde_json::json!({"model": model, "stream": entry["streaming"], "messages": [], "prompt": "x", "contents": []}).to_string()
             },
             |f| std::fs::read_to_string(dir.join(f)).unwrap(),

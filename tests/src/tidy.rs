@@ -265,7 +265,7 @@ fn taps(tree: &Tree) -> Vec<String> {
 
 fn framers(tree: &Tree) -> Vec<String> {
     let words = ["dialect", "LlmEvent", "timeline", "Timeline"];
-    ["framing/", "http/", "tcp/", "stream.rs"].iter().flat_map(|f| forbid(tree, &format!("agent/core/src/{f}"), &words)).collect()
+    ["framing/", "http/", "tcp/", "ws/", "stream.rs"].iter().flat_map(|f| forbid(tree, &format!("agent/core/src/{f}"), &words)).collect()
 }
 
 fn dialects(tree: &Tree) -> Vec<String> {

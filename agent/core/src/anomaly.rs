@@ -155,6 +155,7 @@ impl Anomaly {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Anomalies([u64; Anomaly::ALL.len()]);
 
+// Not derived: the standard library has it for arrays of up to 32.
 impl Default for Anomalies {
     fn default() -> Self {
         Self([0; Anomaly::ALL.len()])

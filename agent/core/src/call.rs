@@ -12,7 +12,7 @@ use crate::framing::json::Skeleton;
 use crate::framing::{Frame, Framer, Framing, Unit};
 use crate::http::coding::Decoder;
 use crate::http::event::{EndedBy, Over, Side};
-use crate::http::head::{BodyLength, MediaType, RequestHead, ResponseHead};
+use crate::http::head::{BodyLength, MediaType, RequestHead, ResponseHead, Upgrade};
 use crate::inference::{Inference, Request, Response};
 use crate::measure::{Ended, Exchange, Measure, Place, Scratch};
 use crate::name::Name;
@@ -314,11 +314,18 @@ impl Call {
                 match &mut self.body {
                     Body::Stream(framer) => framer.hole(),
                     Body::Json(skeleton) => skeleton.hole(),
-                    // What lies in the hole would have decided.
-                    Body::Undecided => {
-                        self.measure.facts.unread = true;
-                        self.body = Body::Skipped;
-                    }
+                    // What comes next is not the first byte, and says nothing about the rest.
+                    Body::Undecided => match self.pieces {
+                        Some(framing) => {
+                            let mut framer = Framer::new(framing);
+                            framer.hole();
+                            self.body = Body::Stream(framer);
+                        }
+                        None => {
+                            self.measure.facts.unread = true;
+                            self.body = Body::Skipped;
+                        }
+                    },
                     Body::Skipped => {}
                 }
             }
@@ -341,6 +348,10 @@ impl Call {
             let whole = self.answer(skeleton, http_error, how, cx)?;
             (self.measure.facts, self.dialect, readable) = (whole.facts, Some(whole.dialect), whole.readable);
         }
+        // Who asks to change to another protocol has asked for nothing yet, unless that was refused.
+        if self.head.upgrade == Some(Upgrade::WebSocket) && !http_error {
+            return None;
+        }
         let dialect = self.dialect?;
         let grpc = self.response.as_ref().is_some_and(|r| r.media == MediaType::Grpc);
         if self.request_body.as_ref().is_some_and(|body| body.is_several()) || grpc && self.measure.facts.went_on {
@@ -359,9 +370,16 @@ impl Call {
             }
             (Body::Stream(_), Some(_)) => !http_error,
             (Body::Json(_), _) => false,
-            (_, Some(r)) => !http_error && (r.media == MediaType::EventStream || r.media != MediaType::Json && asked_stream),
+            (_, Some(r)) => {
+                let named = r.media == MediaType::EventStream || self.pieces.is_some();
+                !http_error && (named || r.media != MediaType::Json && asked_stream)
+            }
             (_, None) => asked_stream,
         };
+        if !stream && !matches!(self.body, Body::Json(_)) {
+            // What the head counted stands for the body only where that was read.
+            self.measure.facts.usage = None;
+        }
         let echoed = self.asked.echo.0 == Some(true);
         let asked_model = self.asked.model.0.take().or_else(|| dialect.model(&self.head)).or_else(|| self.head.query.model.clone());
         let request = Request {

@@ -136,16 +136,20 @@ impl Measure {
         let Ended { at, how, by, stream, readable, echoed, code } = ended;
         let (outcome, error, reason) = self.verdict(how, stream, readable, what.response.status, code, what.dialect.ends_with_body());
         let response_ended = how == Over::Complete;
-        let ending = Ending { at, response_ended, outcome, stream, reason, choices: self.facts.finished.len(), echoed };
+        // Where a finish reason is not the last word, only the end is.
+        let last_word = what.dialect.finish_is_last();
+        let end_seen = (response_ended || self.timeline.terminated()) && !self.facts.hole_since_finish;
+        let finished = if last_word || end_seen { self.facts.finished.len() } else { 0 };
+        let ending = Ending { at, response_ended, outcome, stream, reason, choices: finished, echoed };
         // A count that grows with the stream is final only where nothing can have followed it.
         let outgrown = self.facts.hole_since_usage || matches!(outcome, Outcome::Lost | Outcome::Truncated);
         let partial = what.dialect.counts_by_choice() && (self.timeline.hole_in_response() || outgrown);
-        let settled = !stream || (self.facts.usage_settled && !what.dialect.usage_grows() || !outgrown) && !partial;
+        let settled = !stream || (self.facts.usage_settled && last_word || !outgrown) && !partial;
         // What is only sent again was counted when it was made.
         let operation = what.dialect.operation(what.head);
         let usage = self.facts.usage.filter(|u| *u != Usage::default() && settled && operation.is_inference());
         let unseen = self.timeline.hole_in_response() || matches!(outcome, Outcome::Lost | Outcome::Truncated);
-        if unseen && self.facts.finished.len() < self.timeline.choices().max(usize::from(stream)) {
+        if unseen && finished < self.timeline.choices().max(usize::from(stream)) {
             // Some of several choices: which reasons are missing cannot be told.
             self.facts.finished.clear();
         }

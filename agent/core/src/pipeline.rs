@@ -17,7 +17,7 @@ use crate::call::Call;
 use crate::calls::Calls;
 use crate::dialect::LlmEvent;
 use crate::http::detect::{Speaks, speaks};
-use crate::http::event::{ExchangeId, HttpEvent, Over};
+use crate::http::event::{HttpEvent, Over};
 use crate::http::head::Upgrade;
 use crate::http::session::Session;
 use crate::http::{h1, h2};
@@ -26,15 +26,16 @@ use crate::measure::{Place, Scratch};
 use crate::socket::{Desk, Socket};
 use crate::stream::{ConnId, ConnInfo, Direction, End, GapReason, StreamEvent, Timestamp, Verdict};
 
+mod late;
+mod soon;
+
+pub use late::{Late, Overdue};
+pub use soon::SOON;
+
 /// Exchanges of other kinds after which a connection that never carried LLM traffic is muted.
 const PATIENCE: u32 = 16;
 /// Bytes in which a connection that was joined in its middle must show a message.
 const FOOTING: u64 = 4 << 20;
-/// A client may leave a stream at the API's terminator: that long after it, the exchange is over without the transport's word.
-const LINGER: Duration = Duration::from_secs(5);
-
-/// Connections that [`Pipeline::soon`] looks at together.
-pub const SOON: usize = 16;
 
 /// What the pipeline counted since its start.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -59,40 +60,6 @@ pub struct PipelineStats {
     pub gaps: [u64; 6],
     /// Surprises of the wire.
     pub anomalies: Anomalies,
-}
-
-/// What the passing of time has ended.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Late {
-    /// Nothing moves on the connection.
-    Connection,
-    /// A turn on a socket has ended as its API says.
-    Turn,
-    /// An exchange has ended as its API says, though not as its transport does.
-    Exchange(ExchangeId),
-    /// Streams may be silent on a connection that is not.
-    Streams,
-}
-
-impl Late {
-    /// Its place among the others.
-    pub const fn kind(self) -> u8 {
-        match self {
-            Self::Connection => 0,
-            Self::Turn => 1,
-            Self::Exchange(_) => 2,
-            Self::Streams => 3,
-        }
-    }
-}
-
-/// What is to be given up, and on which connection.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Overdue {
-    /// What.
-    pub what: Late,
-    /// Where.
-    pub conn: ConnId,
 }
 
 /// Bounds and seeds.
@@ -185,7 +152,7 @@ impl Pipeline {
             Stage::Http(http) => http.calls.iter().filter(|(_, c)| c.is_llm()).count(),
             Stage::Socket(socket) => socket.in_flight(),
         };
-        let in_flight = self.conns.values().map(|c| running(c)).sum::<usize>() as u64;
+        let in_flight = self.conns.values().map(Box::as_ref).map(running).sum::<usize>() as u64;
         PipelineStats { in_flight, ..self.stats.clone() }
     }
 
@@ -258,50 +225,16 @@ impl Pipeline {
         self.parse(conn, dir, at, bytes, out)
     }
 
-    /// Asks for the memory that the next bytes of these connections will need, at most [`SOON`] of them; changes nothing.
-    ///
-    /// With thousands of connections at once each of them is out of the cache when its turn comes, behind a chain of six pointers. A tap
-    /// that has several packets at hand can wait for all of them together: one loop for each link of the chain, short enough that the
-    /// processor works at all connections at once. One loop over the connections that follows each chain to its end gains nothing.
-    pub fn soon(&self, ids: &[ConnId]) {
-        let mut conns = [None; SOON];
-        let mut calls = [None; SOON];
-        let mut shapes = [None; SOON];
-        let mut all = 0;
-        for (conn, id) in conns.iter_mut().zip(ids) {
-            *conn = self.conns.get(id);
-        }
-        let mut https = [None; SOON];
-        for (http, conn) in https.iter_mut().zip(conns.iter().flatten()) {
-            if let Stage::Http(found) = &conn.stage {
-                *http = Some(found);
-            }
-        }
-        for (call, http) in calls.iter_mut().zip(https.iter().flatten()) {
-            all ^= http.session.touch();
-            *call = http.calls.only();
-        }
-        for (shape, call) in shapes.iter_mut().zip(calls.iter().flatten()) {
-            all ^= call.touch();
-            *shape = call.shape();
-        }
-        for shape in shapes.iter().flatten() {
-            all ^= u64::from(shape.touch());
-        }
-        std::hint::black_box(all);
-    }
-
     fn parse(&mut self, conn: ConnId, dir: Direction, at: Timestamp, bytes: &[u8], out: &mut Vec<Inference>) -> Verdict {
         self.work(conn, at, out, |stage, sink| match stage {
             Stage::Detecting(detecting) => {
-                if let Some(http) = detecting.data(sink, dir, at, bytes) {
-                    *stage = Stage::Http(Box::new(http));
+                if let Some(mut http) = detecting.data(sink, dir, at, bytes) {
+                    *stage = http.socket.take().map_or_else(|| Stage::Http(Box::new(http)), Stage::Socket);
                 }
             }
             Stage::Http(http) => {
-                let rest = http.data(sink, dir, at, bytes);
-                if let Some(mut socket) = http.socket.take() {
-                    sink.socket(&mut socket, |socket, desk| socket.data(dir, at, rest, desk));
+                http.data(sink, dir, at, bytes);
+                if let Some(socket) = http.socket.take() {
                     *stage = Stage::Socket(socket);
                 }
             }
@@ -391,54 +324,6 @@ impl Pipeline {
             self.give_up(&what, now, out);
         }
     }
-
-    /// What the passing of time has ended, in the order in which it is to be given up.
-    pub fn overdue(&mut self, now: Timestamp) -> Vec<Overdue> {
-        if now.since(self.last_sweep) < Duration::from_secs(1) {
-            return Vec::new();
-        }
-        self.last_sweep = now;
-        let idle = self.options.idle;
-        let ended = |t: Timestamp| now.since(t) >= LINGER;
-        let mut all = Vec::new();
-        for (conn, c) in &self.conns {
-            let mut late = |what| all.push(Overdue { what, conn: *conn });
-            match &c.stage {
-                _ if now.since(c.last) >= idle => late(Late::Connection),
-                Stage::Socket(socket) if socket.has_ended(ended) => late(Late::Turn),
-                Stage::Http(http) => {
-                    // Exchanges whose API has ended, though their transport has not.
-                    let left = http.calls.iter().filter(|(_, call)| call.terminated_at().is_some_and(ended));
-                    left.for_each(|(id, _)| late(Late::Exchange(id)));
-                    if http.session.is_shared() {
-                        late(Late::Streams);
-                    }
-                }
-                _ => {}
-            }
-        }
-        // Not in the order of the table: what comes out must depend on what came in only.
-        all.sort_unstable_by_key(|overdue| (overdue.what.kind(), overdue.conn, overdue.what));
-        all
-    }
-
-    /// Ends what is overdue.
-    pub fn give_up(&mut self, overdue: &Overdue, now: Timestamp, out: &mut Vec<Inference>) {
-        let Overdue { what, conn } = *overdue;
-        if what == Late::Connection {
-            let _ = self.push(StreamEvent::Close { conn, at: now, end: End::Idle }, out);
-            return;
-        }
-        let idle = self.options.idle;
-        let ended = |t: Timestamp| now.since(t) >= LINGER;
-        let at = self.conns.get(&conn).map_or(now, |c| c.last);
-        let _ = self.work(conn, at, out, |stage, sink| match (stage, what) {
-            (Stage::Socket(socket), Late::Turn) => sink.socket(socket, |socket, desk| socket.give_up(ended, desk)),
-            (Stage::Http(http), Late::Exchange(id)) => http.run(sink, at, |session, out| session.give_up(id, out)),
-            (Stage::Http(http), Late::Streams) => http.run(sink, now, |session, out| session.expire(now, idle, out)),
-            _ => {}
-        });
-    }
 }
 
 impl Stage {
@@ -450,8 +335,7 @@ impl Stage {
         }
     }
 
-    /// The connection or one half of it ended.
-    /// `both`: with this, both directions are done.
+    /// The connection or one half of it ended. `both`: the other half had ended before.
     fn close(&mut self, sink: &mut Sink<'_>, at: Timestamp, end: End, both: bool) {
         match self {
             Self::Detecting { .. } => {}
@@ -565,15 +449,18 @@ impl Http {
         self.session.buffered() + self.calls.buffered()
     }
 
-    /// Takes the next bytes; returns those that are HTTP no more.
-    fn data<'b>(&mut self, sink: &mut Sink<'_>, dir: Direction, at: Timestamp, mut bytes: &'b [u8]) -> &'b [u8] {
-        loop {
+    /// Takes the next bytes. What is HTTP no more goes to what the connection has become.
+    fn data(&mut self, sink: &mut Sink<'_>, dir: Direction, at: Timestamp, mut bytes: &[u8]) {
+        while self.socket.is_none() {
             let mut rest: &[u8] = &[];
             self.run(sink, at, |session, out| rest = session.data(dir, at, bytes, out));
-            if rest.is_empty() || self.upgraded || self.socket.is_some() {
-                return rest;
-            }
             bytes = rest;
+            if rest.is_empty() || self.upgraded {
+                return;
+            }
+        }
+        if let Some(socket) = &mut self.socket {
+            sink.socket(socket, |socket, desk| socket.data(dir, at, bytes, desk));
         }
     }
 

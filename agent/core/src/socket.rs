@@ -3,8 +3,9 @@
 //! The conversation ([`crate::dialect::conversation`]) says which message begins, belongs to and ends which turn; here are the
 //! instants. What is missing in a direction is a hole in every turn that runs, and so is what ends a connection the end of each.
 
+use crate::anomaly::Anomaly;
 use crate::dialect::body::Asked;
-use crate::dialect::conversation::{Beginning, Conversation, TurnEvent, TurnId};
+use crate::dialect::conversation::{Beginning, Conversation, MAX_TURNS, TurnEvent, TurnId};
 use crate::dialect::{self, Dialect, FrameKind};
 use crate::http::event::{EndedBy, Over, Side};
 use crate::http::head::{RequestHead, ResponseHead};
@@ -43,6 +44,26 @@ struct Turn {
     asked: Box<Asked>,
     request_bytes: u64,
     response_bytes: u64,
+    /// Whether an error is held against it that may be another's.
+    suspect: bool,
+    /// Whether it was not asked for by a message of the client, and whether one is missing that did is not known yet.
+    unproven: bool,
+}
+
+/// How a side ended what it had to say.
+#[derive(Clone, Copy, Debug)]
+struct Left {
+    at: Timestamp,
+    by: EndedBy,
+    code: Option<u16>,
+}
+
+impl Turn {
+    fn pardon(&mut self) {
+        if std::mem::take(&mut self.suspect) {
+            self.measure.pardon();
+        }
+    }
 }
 
 /// Whose conversation it is.
@@ -63,8 +84,17 @@ pub struct Socket {
     down: Messages,
     talk: Talk,
     turns: Vec<Turn>,
+    /// Finished turns that nobody asked for, as far as was seen: kept until the client's next bytes show that nothing of it was missing.
+    unproven: Vec<Inference>,
     mark: Option<Timestamp>,
-    client_finished: bool,
+    /// Bytes of the client are missing: what it sent after them was held back until that was proven, and may come behind what answers
+    /// it. Until it speaks in its turn again.
+    held_back: bool,
+    /// When the server was heard last.
+    heard_at: Timestamp,
+    /// How the client and the server said goodbye, if they have. Which of them was first is known when both have, or nothing more comes:
+    /// either may have been held back.
+    left: [Option<Left>; 2],
     /// Reused for one message.
     heard: Vec<TurnEvent>,
 }
@@ -86,8 +116,11 @@ impl Socket {
             down: Messages::new(Role::Server, takeover(|d| d.server_no_context_takeover)),
             talk,
             turns: Vec::new(),
+            unproven: Vec::new(),
             mark: None,
-            client_finished: false,
+            held_back: false,
+            heard_at: Timestamp::default(),
+            left: [None; 2],
             heard: Vec::new(),
             head,
             answer,
@@ -115,7 +148,7 @@ impl Socket {
         self.up.buffered() + self.down.buffered() + turns
     }
 
-    /// Bytes skipped in both directions since a frame was found.
+    /// Bytes skipped in both directions while frames are being looked for.
     pub fn skipped(&self) -> u64 {
         self.up.skipped() + self.down.skipped()
     }
@@ -127,12 +160,40 @@ impl Socket {
 
     /// Takes the next bytes of one direction.
     pub fn data(&mut self, dir: Direction, at: Timestamp, bytes: &[u8], desk: &mut Desk<'_>) {
+        if dir != self.requests {
+            self.heard_at = at;
+        } else if self.up.is_looking() {
+            self.doubt(desk);
+        } else {
+            self.prove(desk);
+        }
         self.listen(dir, at, desk, |messages, out| messages.push(at, bytes, out));
     }
 
     /// Bytes of one direction are missing.
     pub fn gap(&mut self, dir: Direction, at: Timestamp, len: Option<u64>, desk: &mut Desk<'_>) {
+        if dir == self.requests {
+            self.held_back = true;
+            self.doubt(desk);
+        }
         self.listen(dir, at, desk, |messages, out| messages.hole(len, out));
+    }
+
+    /// Nothing of the client is missing up to here: turns that it did not ask for are what they seem.
+    fn prove(&mut self, desk: &mut Desk<'_>) {
+        self.turns.iter_mut().for_each(|t| t.unproven = false);
+        desk.out.append(&mut self.unproven);
+    }
+
+    /// Something of the client is missing, or may be: turns that it did not ask for may have begun otherwise than they seem to.
+    fn doubt(&mut self, desk: &mut Desk<'_>) {
+        for turn in self.turns.extract_if(.., |t| t.unproven) {
+            if let Talk::Known(_, conversation) = &mut self.talk {
+                conversation.forget(turn.id);
+            }
+            desk.scratch.anomalies.count(Anomaly::MissedStart);
+        }
+        self.unproven.drain(..).for_each(|_| desk.scratch.anomalies.count(Anomaly::MissedStart));
     }
 
     fn listen(&mut self, dir: Direction, at: Timestamp, desk: &mut Desk<'_>, step: impl FnOnce(&mut Messages, &mut dyn FnMut(Event<'_>))) {
@@ -144,12 +205,11 @@ impl Socket {
         let mine = if from == Side::Request { &mut self.up } else { &mut self.down };
         let mut messages = std::mem::replace(mine, other);
         step(&mut messages, &mut |event| match event {
+            // What was held back is out of its order, and in a conversation order says who asked for what.
+            Event::Message { .. } if from == Side::Request && self.held_back && at < self.heard_at => self.missing(from, at, desk),
             Event::Message { begun, data, bytes } => self.message(from, begun, at, (data, bytes), desk),
             Event::Lost => self.missing(from, at, desk),
-            Event::Close(code) => {
-                let how = if from == Side::Request { Over::ClientClosed } else { Over::ServerClosed };
-                self.all_over(at, how, EndedBy::CloseFrame, code, desk);
-            }
+            Event::Close(code) => self.leave(from, Left { at, by: EndedBy::CloseFrame, code }, desk),
             Event::Odd(what) => desk.scratch.anomalies.count(what),
         });
         match from {
@@ -171,6 +231,12 @@ impl Socket {
                 }
             }
         }
+        if from == Side::Request {
+            self.held_back = false;
+        } else if self.up.is_blind() {
+            // What the client asks for meanwhile is not seen.
+            self.missing(Side::Request, at, desk);
+        }
         let Talk::Known(_, conversation) = &mut self.talk else { return };
         let mut heard = std::mem::take(&mut self.heard);
         desk.scratch.events.clear();
@@ -184,12 +250,15 @@ impl Socket {
                 TurnEvent::Suspected(id) => {
                     self.event(id, FrameKind::KeepAlive, (begun, at), bytes, &mut desk.scratch);
                     if let Some(turn) = self.turns.iter_mut().find(|t| t.id == id) {
+                        turn.suspect = true;
                         turn.measure.timeline.terminator(at);
                     }
                 }
                 TurnEvent::Pardoned(id) => {
                     if let Some(turn) = self.turns.iter_mut().find(|t| t.id == id) {
-                        turn.measure.pardon();
+                        turn.pardon();
+                        // If the error was its own after all, the response is one's whose request is missing.
+                        turn.unproven = true;
                     }
                 }
                 TurnEvent::Over(id) => self.over(id, at, Over::Complete, EndedBy::Terminator, None, desk),
@@ -209,6 +278,7 @@ impl Socket {
         };
         let mut measure = Measure::new(start);
         let mut request_bytes = 0;
+        let unproven = !matches!(beginning, Beginning::Here(_));
         let asked = match beginning {
             Beginning::Here(asked) => {
                 request_bytes = bytes;
@@ -221,24 +291,19 @@ impl Socket {
                 Box::default()
             }
         };
-        if self.blind() {
+        if self.down.is_blind() {
             measure.hole();
         }
-        self.turns.push(Turn { id, measure, asked, request_bytes, response_bytes: 0 });
-    }
-
-    /// Whether messages of the server pass unseen.
-    fn blind(&self) -> bool {
-        self.down.is_blind()
+        self.turns.push(Turn { id, measure, asked, request_bytes, response_bytes: 0, suspect: false, unproven });
     }
 
     fn event(&mut self, id: TurnId, kind: FrameKind, (begun, at): (Timestamp, Timestamp), bytes: u64, cx: &mut Scratch<'_>) {
         let Some(turn) = self.turns.iter_mut().find(|t| t.id == id) else { return cx.events.clear() };
-        turn.response_bytes += bytes;
         match kind {
             // No event of its own: only what it says counts.
             FrameKind::KeepAlive => turn.measure.aside(cx),
             kind => {
+                turn.response_bytes += bytes;
                 turn.measure.timeline.body(begun);
                 turn.measure.event(at, kind, true, cx);
             }
@@ -273,7 +338,14 @@ impl Socket {
 
     fn over(&mut self, id: TurnId, at: Timestamp, how: Over, by: EndedBy, code: Option<u16>, desk: &mut Desk<'_>) {
         let Some(n) = self.turns.iter().position(|t| t.id == id) else { return };
-        let turn = self.turns.remove(n);
+        let mut turn = self.turns.remove(n);
+        if self.down.is_blind() && !turn.measure.timeline.terminated() {
+            turn.measure.missing();
+        }
+        if matches!(how, Over::InputEnded | Over::Evicted | Over::Lost) {
+            // What would have shown whose error it was is not there.
+            turn.pardon();
+        }
         let Talk::Known(dialect, conversation) = &self.talk else { return };
         let identity = [desk.identity[0], desk.identity[1], TURN_IDS + id];
         let place = Place { info: desk.info, requests: self.requests, protocol: PROTOCOL, identity };
@@ -300,7 +372,14 @@ impl Socket {
         let what = Exchange { dialect: *dialect, head: &self.head, provider: self.answer.provider, request, response, place: &place };
         let code = code.filter(|c| *c != 1000).and_then(|c| Name::new(&c.to_string()));
         let ended = Ended { at, how, by, stream: true, readable: true, echoed: false, code };
-        desk.out.push(turn.measure.finish(ended, what));
+        let done = turn.measure.finish(ended, what);
+        if !turn.unproven {
+            desk.out.push(done);
+        } else if self.unproven.len() < MAX_TURNS {
+            self.unproven.push(done);
+        } else {
+            desk.scratch.anomalies.count(Anomaly::MissedStart);
+        }
     }
 
     /// Every turn is over.
@@ -313,26 +392,59 @@ impl Socket {
         }
     }
 
+    /// A side says goodbye.
+    fn leave(&mut self, from: Side, left: Left, desk: &mut Desk<'_>) {
+        self.left[usize::from(from == Side::Response)].get_or_insert(left);
+        if self.left.iter().all(Option::is_some) {
+            self.ended(left.at, Over::ServerClosed, left.by, desk);
+        }
+    }
+
     /// The connection or one half of it ended.
     pub fn close(&mut self, end: End, at: Timestamp, desk: &mut Desk<'_>) {
         let by = EndedBy::from(end);
-        let client = |is: bool, else_: Over| if is { Over::ClientClosed } else { else_ };
+        let left = Left { at, by, code: None };
         let how = match end {
             End::Finished(dir) if dir == self.requests => {
-                self.client_finished = true;
-                return;
+                self.prove(desk);
+                return self.leave(Side::Request, left, desk);
             }
-            End::Finished(_) => client(self.client_finished, Over::ServerClosed),
-            End::Reset(dir) => client(dir == self.requests || self.client_finished, Over::ServerReset),
+            End::Finished(_) => Over::ServerClosed,
+            End::Reset(dir) if dir == self.requests => Over::ClientClosed,
+            End::Reset(_) => Over::ServerReset,
             // The process at `local` let go: the client when requests go forward, else the server.
-            End::Released => client(self.requests == Direction::Forward || self.client_finished, Over::ServerClosed),
+            End::Released if self.requests == Direction::Forward => Over::ClientClosed,
+            End::Released => Over::ServerClosed,
             // A server that lets go without a goodbye has lost its client; a client that does so aborts.
             End::Abandoned => Over::ClientClosed,
             End::Idle => Over::Timeout,
             End::Evicted => Over::Evicted,
-            End::InputEnded => client(self.client_finished, Over::InputEnded),
+            End::InputEnded => Over::InputEnded,
         };
-        self.all_over(at, how, by, None, desk);
+        self.ended(at, how, by, desk);
+        self.doubt(desk);
+    }
+
+    /// Nothing more comes: every turn is over, by whoever said goodbye first.
+    fn ended(&mut self, at: Timestamp, how: Over, by: EndedBy, desk: &mut Desk<'_>) {
+        let [client, server] = self.left;
+        let first = match (client, server) {
+            (Some(c), Some(s)) => Some((c.at <= s.at, if c.at <= s.at { c } else { s })),
+            (Some(c), None) => Some((true, c)),
+            (None, s) => s.map(|s| (false, s)),
+        };
+        // A goodbye of the client's may be among what is missing of it.
+        let hidden = self.held_back || self.up.is_looking();
+        match first {
+            _ if how == Over::Evicted => self.all_over(at, how, by, None, desk),
+            Some((true, left)) => self.all_over(left.at, Over::ClientClosed, left.by, None, desk),
+            Some((false, _)) if hidden => self.all_over(at, Over::Lost, EndedBy::Lost, None, desk),
+            Some((false, left)) => self.all_over(left.at, Over::ServerClosed, left.by, left.code, desk),
+            None if hidden && matches!(how, Over::ServerClosed | Over::ServerReset) => {
+                self.all_over(at, Over::Lost, EndedBy::Lost, None, desk)
+            }
+            None => self.all_over(at, how, by, None, desk),
+        }
     }
 
     /// Turns whose API has ended for some time, while the conversation goes on: they are over.
@@ -344,10 +456,15 @@ impl Socket {
             }
             self.over(id, at, Over::Complete, EndedBy::Terminator, None, desk);
         }
+        // The server has said goodbye, and the client has not answered.
+        if let Some(left) = self.left[1].filter(|left| ended(left.at)) {
+            self.ended(left.at, Over::ServerClosed, left.by, desk);
+        }
     }
 
     /// Whether a turn waits for no more than time to pass.
     pub fn has_ended(&self, ended: impl Fn(Timestamp) -> bool) -> bool {
-        self.turns.iter().any(|t| t.measure.timeline.terminator_at().is_some_and(&ended))
+        !self.turns.is_empty() && self.left[1].is_some_and(|left| ended(left.at))
+            || self.turns.iter().any(|t| t.measure.timeline.terminator_at().is_some_and(&ended))
     }
 }

@@ -571,7 +571,10 @@ mod tests {
         let summed: &[(u64, &[LlmEvent])] = &[(5, std::slice::from_ref(&sum)), (10, &[text(0)]), (20, &[text(0)])];
         assert_eq!(tpot(summed, Some(usage(10, Some(7)))), Ok(0.005));
         assert_eq!(tpot(&summed[..2], Some(usage(10, Some(7)))), Err(Reason::OneArrival));
-        assert_eq!(tpot(&[(5, &[sum.clone()]), (9, &[sum])], Some(usage(10, Some(7)))), Err(Reason::OneArrival));
+        assert_eq!(
+            tpot(&[(5, std::slice::from_ref(&sum)), (9, std::slice::from_ref(&sum))], Some(usage(10, Some(7)))),
+            Err(Reason::OneArrival)
+        );
         // Shown in full: it counts.
         assert_eq!(tpot(&[(10, &[THINK]), (20, &[text(0)])], Some(usage(11, Some(7)))), Ok(0.001));
     }

@@ -128,10 +128,13 @@ impl Progress for ToMerge {
     fn tick(&mut self, _stats: &dyn Fn() -> PipelineStats) {}
 }
 
+/// A result and its place.
+type Next = (Order, Done);
+
 /// The results of all threads in one order. Each thread's own results are in order; the next one is the least of the first ones, which
 /// is known when each thread has one or has ended.
 struct Merge {
-    queues: Vec<(Option<(Order, Done)>, Receiver<(Order, Done)>)>,
+    queues: Vec<(Option<Next>, Receiver<Next>)>,
 }
 
 impl Merge {

@@ -9,7 +9,7 @@ use super::body::{Asked, Count, Number};
 #[serde(default, rename_all = "camelCase")]
 pub struct Sampling {
     /// Upper bound of output tokens.
-    #[serde(alias = "max_output_tokens", alias = "maxTokens", alias = "maxTokenCount", alias = "max_new_tokens")]
+    #[serde(alias = "max_output_tokens", alias = "maxTokens", alias = "maxTokenCount", alias = "max_new_tokens", alias = "num_predict")]
     pub max_output_tokens: Count,
     /// Sampling temperature.
     pub temperature: Number,
@@ -23,12 +23,19 @@ pub struct Sampling {
 
 impl Asked {
     fn sampling(&self) -> Option<&Sampling> {
-        self.generation_config.0.as_ref()
+        [&self.generation_config, &self.options, &self.parameters, &self.sampling_params].into_iter().find_map(|o| o.0.as_ref())
     }
 
     /// Upper bound of output tokens, under whichever name.
     pub fn bound(&self) -> Option<u64> {
-        let names = [self.max_completion_tokens, self.max_tokens, self.max_output_tokens, self.max_tokens_to_sample, self.max_gen_len];
+        let names = [
+            self.max_completion_tokens,
+            self.max_tokens,
+            self.max_output_tokens,
+            self.max_tokens_to_sample,
+            self.max_gen_len,
+            self.n_predict,
+        ];
         names.iter().find_map(|n| n.0).or_else(|| self.sampling()?.max_output_tokens.0)
     }
 
@@ -62,6 +69,9 @@ mod tests {
         let gemini = r#"{"generationConfig":{"maxOutputTokens":9,"temperature":0.5,"topP":0.25,"candidateCount":2,"thinkingConfig":{}}}"#;
         assert_eq!(sampling(gemini), (Some(9), Some(0.5), Some(0.25), Some(2)));
         assert_eq!(sampling(r#"{"inferenceConfig":{"max_new_tokens":9,"top_p":1}}"#), (Some(9), None, Some(1.0), None));
+        assert_eq!(sampling(r#"{"options":{"num_predict":9,"temperature":0.5}}"#), (Some(9), Some(0.5), None, None));
+        assert_eq!(sampling(r#"{"inputs":"x","parameters":{"max_new_tokens":9}}"#), (Some(9), None, None, None));
+        assert_eq!(sampling(r#"{"sampling_params":[{}],"n_predict":4}"#), (Some(4), None, None, None));
         assert_eq!(sampling(r#"{"textGenerationConfig":[7],"max_gen_len":3,"n":1}"#), (Some(3), None, None, None));
     }
 }

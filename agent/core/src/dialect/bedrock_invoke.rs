@@ -400,7 +400,7 @@ fn nova(data: &[u8], out: &mut Vec<LlmEvent>) -> Option<FrameKind> {
             known |= payload.events(name, out).is_some();
         }
     }
-    if memmem::find(data, b"amazon-bedrock-invocationMetrics").is_some() {
+    if known && memmem::find(data, b"amazon-bedrock-invocationMetrics").is_some() {
         out.extend(object::<Inner<'_>>(data).and_then(|i| i.metrics.0).map(|m| m.timing()));
     }
     known.then_some(FrameKind::Event)

@@ -68,3 +68,40 @@ pub trait Conversation: std::fmt::Debug + Send {
     /// The model that the conversation is with, as far as it was named.
     fn model(&self) -> Option<Name>;
 }
+
+/// Holds a conversation as lines, for tests: `>` and `<` before a message of the client's, of the server's; `!` and `?` where messages of
+/// theirs are missing. What comes of each line is a line.
+#[cfg(test)]
+pub(super) fn hold(mut conversation: Box<dyn Conversation>, lines: &[&str]) -> String {
+    let mut log = String::new();
+    for line in lines {
+        let (mut out, mut says) = (Vec::new(), Vec::new());
+        match line.split_at(1) {
+            (">", text) => conversation.message(Side::Request, text.as_bytes(), &mut out, &mut says),
+            ("<", text) => conversation.message(Side::Response, text.as_bytes(), &mut out, &mut says),
+            ("!", _) => conversation.missing(Side::Request, &mut out),
+            _ => conversation.missing(Side::Response, &mut out),
+        }
+        let beginning = |b: &Beginning| match b {
+            Beginning::Here(_) => "here",
+            Beginning::AtMark => "at the mark",
+            Beginning::Unseen => "unseen",
+        };
+        let events: Vec<String> = out
+            .iter()
+            .map(|e| match e {
+                TurnEvent::Begin(id, b) => format!("{id} begins {}", beginning(b)),
+                TurnEvent::Event(id, kind) => format!("{id} {kind:?}"),
+                TurnEvent::Aside(id) => format!("{id} aside"),
+                TurnEvent::Suspected(id) => format!("{id} suspected"),
+                TurnEvent::Pardoned(id) => format!("{id} pardoned"),
+                TurnEvent::Over(id) => format!("{id} over"),
+                TurnEvent::Lost(id) => format!("{id} lost"),
+                TurnEvent::Mark => "mark".to_owned(),
+                TurnEvent::Odd(what) => what.as_str().to_owned(),
+            })
+            .collect();
+        log.push_str(&format!("{} [{}]\n", events.join(", "), says.len()));
+    }
+    log
+}

@@ -12,7 +12,7 @@ use crate::http::head::{Method, RequestHead};
 use crate::inference::{Operation, Usage};
 use crate::name::Name;
 
-use super::body::{Asked, Count, Flag, Number, Prompt};
+use super::body::{Asked, Count, Flag, IsThere, Number};
 use super::protobuf::{Fields, Malformed, Value};
 use super::{About, Dialect, FrameKind, LlmEvent, Match, Output, Reader};
 
@@ -117,7 +117,7 @@ impl Dialect for Engine {
     }
 
     fn confirms(&self, asked: &Asked) -> bool {
-        asked.prompt.0
+        asked.text_input.0
     }
 
     fn reader(&self) -> Box<dyn Reader> {
@@ -130,7 +130,7 @@ impl Dialect for Engine {
         let stream = r.stream.iter().find_map(|n| fields.iter().find(|(number, _)| number == n)?.1.integer());
         let sampling = r.sampling.iter().find_map(|n| fields.iter().find(|(number, _)| number == n)?.1.bytes());
         // What has its type's zero is not sent.
-        let mut asked = Asked { prompt: Prompt(true, false), stream: Flag(Some(stream.is_some_and(|s| s != 0))), ..Asked::default() };
+        let mut asked = Asked { text_input: IsThere(true), stream: Flag(Some(stream.is_some_and(|s| s != 0))), ..Asked::default() };
         let count = |value: Value<'_>| Count(value.integer().filter(|n| *n > 0));
         for (number, value) in sampling.into_iter().flat_map(|s| Fields::of(s).flatten()) {
             match number {

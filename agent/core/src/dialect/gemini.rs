@@ -52,8 +52,9 @@ impl Dialect for Generate {
         if ours { Match::Certain } else { Match::No }
     }
 
-    fn confirms(&self, asked: &Asked) -> bool {
-        !asked.messages.0
+    fn confirms(&self, _asked: &Asked) -> bool {
+        // No other API has such a path.
+        true
     }
 
     fn reader(&self) -> Box<dyn Reader> {
@@ -72,8 +73,8 @@ impl Dialect for Generate {
         (custom_method(head) == Some("streamGenerateContent") && !head.query.alt_sse).then_some(Framing::Array)
     }
 
-    fn usage_grows(&self) -> bool {
-        true
+    fn finish_is_last(&self) -> bool {
+        false
     }
 }
 
@@ -95,8 +96,9 @@ impl Dialect for Embed {
         }
     }
 
-    fn confirms(&self, asked: &Asked) -> bool {
-        !asked.messages.0
+    fn confirms(&self, _asked: &Asked) -> bool {
+        // No other API has such a path.
+        true
     }
 
     fn reader(&self) -> Box<dyn Reader> {

@@ -335,7 +335,9 @@ struct Session {
     complete: Option<TurnId>,
     model: Option<Name>,
     marked: bool,
-    /// Messages of the client, of the server, are missing since the last turn was complete.
+    /// Whether turns begin without a word of the client's.
+    voice: bool,
+    /// Messages of the client, of the server, are missing since a turn was complete that was nobody's.
     unsure: [bool; 2],
     /// Turns cannot be told apart until one is complete.
     blind: bool,
@@ -368,6 +370,7 @@ impl Session {
         let content = m.client_content.0.as_ref().is_some_and(|c| c.turn_complete.0 != Some(false));
         let input = m.realtime_input.0.as_ref();
         let spoken = input.is_some_and(|i| i.text.is_text() || i.activity_end.0 || i.audio_stream_end.0 == Some(true));
+        self.voice |= input.is_some_and(|i| !i.text.is_text());
         if content || spoken {
             self.marked = false;
             self.begin(Beginning::Here(Box::new(object::<Asked>(data).unwrap_or_default())), out);
@@ -382,10 +385,10 @@ impl Session {
         let content = m.server_content.0.as_ref();
         let complete = content.is_some_and(|c| c.turn_complete.0 == Some(true));
         if self.blind {
-            // With this one over, the next can be told.
+            // With this one over, the next that is asked for can be told.
             self.blind = !complete;
             if complete {
-                self.unsure = [false; 2];
+                (self.unsure, self.marked) = ([false, true], false);
             }
             return;
         }
@@ -397,6 +400,7 @@ impl Session {
                 false if !client && !server && !complete => self.begin(Beginning::Unseen, out),
                 _ => {
                     out.push(TurnEvent::Odd(Anomaly::MissedStart));
+                    out.extend(self.complete.take().map(TurnEvent::Over));
                     if complete {
                         self.unsure = [false; 2];
                     }
@@ -409,7 +413,7 @@ impl Session {
             (Some(turn), _) if content.is_some() || m.tool_call.0.is_some() => {
                 out.push(TurnEvent::Event(turn, kind));
                 if complete {
-                    self.unsure = [false; 2];
+                    self.marked = false;
                     self.running.remove(0);
                     // Further turns are waiting: what comes now is theirs.
                     match self.running.is_empty() {
@@ -445,13 +449,18 @@ impl Conversation for Session {
         }
     }
 
-    fn missing(&mut self, from: Side, _out: &mut Vec<TurnEvent>) {
+    fn missing(&mut self, from: Side, out: &mut Vec<TurnEvent>) {
+        // Its usage may be missing, or what comes may be another's.
+        out.extend(self.complete.take().map(TurnEvent::Over));
         match from {
             Side::Request => self.unsure[0] = true,
-            Side::Response => {
-                self.unsure[1] = true;
-                self.marked = false;
-            }
+            Side::Response => (self.unsure[1], self.marked) = (true, false),
+        }
+        // The end of the first may be missing, and who comes next is another, seen or missing.
+        let others = self.running.len() > 1 || !self.running.is_empty() && (self.unsure[0] || self.voice);
+        if self.unsure[1] && others {
+            self.blind = true;
+            out.extend(self.running.drain(..).map(TurnEvent::Lost));
         }
     }
 
@@ -462,5 +471,114 @@ impl Conversation for Session {
 
     fn model(&self) -> Option<Name> {
         self.model.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dialect::conversation::hold;
+    use expect_test::{Expect, expect};
+
+    const ASK: &str = r#">{"clientContent":{"turnComplete":true}}"#;
+    const TEXT: &str = r#"<{"serverContent":{"modelTurn":{"parts":[{"text":"a"}]}}}"#;
+    const DONE: &str = r#"<{"serverContent":{"turnComplete":true}}"#;
+    const COUNTS: &str = r#"<{"usageMetadata":{"promptTokenCount":1}}"#;
+
+    fn check(lines: &[&str], want: Expect) {
+        want.assert_eq(&hold(Box::new(Session::default()), lines));
+    }
+
+    #[test]
+    fn one_after_the_other() {
+        check(
+            &[ASK, TEXT, DONE, COUNTS, ASK, ASK, TEXT, DONE, TEXT, DONE, COUNTS],
+            expect![[r#"
+            0 begins here [0]
+            0 Event [1]
+            0 Last [0]
+            0 aside [1]
+            0 over, 1 begins here [0]
+            2 begins here [0]
+            1 Event [1]
+            1 Last, 1 over [0]
+            2 Event [1]
+            2 Last [0]
+            2 aside [1]
+        "#]],
+        );
+        check(
+            &[r#">{"clientContent":{"turnComplete":false}}"#, r#">{"realtimeInput":{"text":"x"}}"#, DONE],
+            expect![[r#"
+             [0]
+            0 begins here [0]
+            0 Last [0]
+        "#]],
+        );
+        check(
+            &[TEXT, DONE, DONE, "<[]", "<{", ">{", r#"<{"toolCall":{"functionCalls":[{"name":"f"},{"args":{}}]}}"#],
+            expect![[r#"
+                0 begins unseen, 0 Event [1]
+                0 Last [0]
+                missed_start, 0 over [0]
+                bad_json [0]
+                bad_json [0]
+                bad_json [0]
+                1 begins unseen, 1 Event [2]
+            "#]],
+        );
+    }
+
+    #[test]
+    fn missing_messages() {
+        check(
+            &[ASK, TEXT, "?", TEXT, DONE, ASK, TEXT, DONE],
+            expect![[r#"
+            0 begins here [0]
+            0 Event [1]
+             [0]
+            0 Event [1]
+            0 Last [0]
+            0 over, 1 begins here [0]
+            1 Event [1]
+            1 Last [0]
+        "#]],
+        );
+        check(
+            &[ASK, TEXT, "?", ASK, TEXT, DONE, ASK, TEXT, DONE],
+            expect![[r#"
+            0 begins here [0]
+            0 Event [1]
+             [0]
+            1 begins here, 0 lost, 1 lost [0]
+             [0]
+             [0]
+            2 begins here [0]
+            2 Event [1]
+            2 Last [0]
+        "#]],
+        );
+        check(
+            &["!", ASK, TEXT, DONE, ASK, TEXT, DONE],
+            expect![[r#"
+             [0]
+            0 begins here, 0 lost [0]
+             [0]
+             [0]
+            1 begins here [0]
+            1 Event [1]
+            1 Last [0]
+        "#]],
+        );
+        check(
+            &["?", TEXT, DONE, TEXT, DONE],
+            expect![[r#"
+             [0]
+            missed_start [0]
+            missed_start [0]
+            0 begins unseen, 0 Event [1]
+            0 Last [0]
+        "#]],
+        );
     }
 }

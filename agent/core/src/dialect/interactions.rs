@@ -53,7 +53,8 @@ impl Dialect for Interactions {
     }
 
     fn confirms(&self, asked: &Asked) -> bool {
-        asked.input.0 && !asked.messages.0
+        // Messages are a chat's, but where the path is ours they do not say otherwise.
+        asked.input.0 || asked.messages.0
     }
 
     fn reader(&self) -> Box<dyn Reader> {

@@ -10,7 +10,7 @@ use crate::http::head::{Method, RequestHead};
 use crate::inference::{Operation, Usage};
 use crate::name::Name;
 
-use super::body::{Asked, Count, Prompt, Short};
+use super::body::{Asked, Count, IsThere, Short};
 use super::protobuf::{Fields, Malformed, Value};
 use super::{About, Dialect, FrameKind, LlmEvent, Match, Output, Reader};
 
@@ -49,7 +49,7 @@ impl Dialect for Infer {
     }
 
     fn confirms(&self, asked: &Asked) -> bool {
-        asked.prompt.0
+        asked.text_input.0
     }
 
     fn reader(&self) -> Box<dyn Reader> {
@@ -85,7 +85,7 @@ impl Dialect for Infer {
                 _ => {}
             })
             .ok()?;
-        asked.prompt = Prompt(prompt && generates, false);
+        asked.text_input = IsThere(prompt && generates);
         Some(asked)
     }
 }

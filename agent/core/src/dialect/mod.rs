@@ -30,6 +30,7 @@ pub mod tgis;
 pub mod triton;
 mod turns;
 pub mod unknown;
+pub mod values;
 
 use crate::framing::{Frame, Framing};
 use crate::http::head::{RequestHead, ResponseHead};
@@ -112,9 +113,9 @@ pub trait Dialect: Sync + std::fmt::Debug {
         self.about().operation
     }
 
-    /// Whether usage that comes with a finish reason may still be outgrown by a later event.
-    fn usage_grows(&self) -> bool {
-        false
+    /// Whether a finish reason says that no output of its choice follows, so that the usage which comes with it is final.
+    fn finish_is_last(&self) -> bool {
+        true
     }
 
     /// Whether a request with this head may be one of its own.

@@ -223,6 +223,10 @@ struct LineReader {
 }
 
 impl Reader for LineReader {
+    fn shape(&self) -> Option<&Shape> {
+        Some(&self.shape)
+    }
+
     fn frame(&mut self, frame: Frame<'_>, out: &mut Vec<LlmEvent>) -> FrameKind {
         if let Some(event) = self.shape.event(frame) {
             out.push(event);

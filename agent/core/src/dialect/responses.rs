@@ -33,6 +33,12 @@ fn fetches(head: &RequestHead) -> bool {
         && segments.next() == Some("responses")
 }
 
+/// Whether this is the path as OpenAI, Azure, or a server at the root has it.
+fn ours(head: &RequestHead) -> bool {
+    let path = head.path.trim_end_matches('/');
+    path == "/responses" || path.ends_with("/v1/responses") || path.ends_with("/openai/responses")
+}
+
 impl Dialect for Responses {
     fn about(&self) -> &'static About {
         &About {
@@ -50,7 +56,9 @@ impl Dialect for Responses {
     fn probe(&self, head: &RequestHead) -> Match {
         let json = matches!(head.media, MediaType::Json | MediaType::Missing);
         match head.method {
-            Method::Post if head.path.trim_end_matches('/').ends_with("/responses") => Match::Certain,
+            Method::Post if ours(head) => Match::Certain,
+            // Answers to a survey are called so as well: body and answer decide.
+            Method::Post if json && head.path.trim_end_matches('/').ends_with("/responses") => Match::Likely,
             Method::Post if json && !head.anthropic => Match::Maybe,
             _ if fetches(head) => Match::Certain,
             _ if head.upgrade == Some(Upgrade::WebSocket) => {
@@ -65,8 +73,9 @@ impl Dialect for Responses {
     }
 
     fn confirms(&self, asked: &Asked) -> bool {
-        // A stored prompt may stand for the input.
-        (asked.input.0 || asked.prompt.1) && !asked.messages.0
+        // A stored prompt may stand for the input. Messages are a chat's, but where the path is ours they do not say otherwise: on
+        // other paths the chat comes first.
+        asked.input.0 || asked.prompt.1 || asked.messages.0
     }
 
     fn reader(&self) -> Box<dyn Reader> {
@@ -388,6 +397,8 @@ mod tests {
         let operation = |line: &str| Responses.operation(&request(format!("{line} HTTP/1.1").as_bytes()).unwrap());
         assert_eq!(probe("POST /v1/responses"), Match::Certain);
         assert_eq!(probe("POST /openai/responses?api-version=1"), Match::Certain);
+        assert_eq!(probe("POST /responses"), Match::Certain);
+        assert_eq!(probe("POST /surveys/7/responses"), Match::Likely);
         assert_eq!(probe("GET /v1/responses/resp_1?stream=true&starting_after=4"), Match::Certain);
         assert_eq!(operation("GET /v1/responses/resp_1?stream=true&starting_after=4"), Operation::FetchResponse);
         assert_eq!(operation("POST /v1/responses"), Operation::Chat);

@@ -9,7 +9,7 @@ use crate::http::head::{Method, RequestHead};
 use crate::inference::{Operation, Usage};
 use crate::name::Name;
 
-use super::body::{Asked, Count, Number, Prompt, Short};
+use super::body::{Asked, Count, IsThere, Number, Short};
 use super::protobuf::{Fields, Malformed, Value};
 use super::{About, Dialect, FrameKind, LlmEvent, Match, Output, Reader};
 
@@ -42,7 +42,7 @@ impl Dialect for Tgis {
     }
 
     fn confirms(&self, asked: &Asked) -> bool {
-        asked.prompt.0
+        asked.text_input.0
     }
 
     fn reader(&self) -> Box<dyn Reader> {
@@ -54,7 +54,7 @@ impl Dialect for Tgis {
     }
 
     fn asked(&self, message: &[u8]) -> Option<Asked> {
-        let mut asked = Asked { prompt: Prompt(true, false), ..Asked::default() };
+        let mut asked = Asked { text_input: IsThere(true), ..Asked::default() };
         let params = |asked: &mut Asked, message: &[u8]| {
             for (number, value) in Fields::of(message).flatten() {
                 match (number, value) {

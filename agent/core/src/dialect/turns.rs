@@ -55,7 +55,11 @@ pub(super) struct Turns {
     model: Option<Name>,
     /// What was said by voice was committed, and no response to it was created.
     marked: bool,
-    /// Messages of the client, of the server, are missing since the last response ended.
+    /// Whether anybody speaks: then responses come without having been asked for by a message.
+    voice: bool,
+    /// Responses that may still come to turns that were given up.
+    owed: usize,
+    /// Messages of the client, of the server, are missing since a response ended that was nobody's.
     unsure: [bool; 2],
     /// Responses that were given up.
     gone: Vec<Name>,
@@ -123,7 +127,7 @@ struct Create {
 impl Turns {
     /// The turns of a connection that was just opened.
     pub(super) fn new(kind: Kind) -> Self {
-        Self { kind, next: 0, turns: Vec::new(), model: None, marked: false, unsure: [false; 2], gone: Vec::new() }
+        Self { kind, next: 0, turns: Vec::new(), model: None, marked: false, voice: false, owed: 0, unsure: [false; 2], gone: Vec::new() }
     }
 
     fn begin(&mut self, beginning: Beginning, out: &mut Vec<TurnEvent>) -> &mut Turn {
@@ -167,7 +171,8 @@ impl Turns {
         // Who asks again has got the answer before: where messages are missing, its end was among them. An error that is held
         // against a turn is its own now.
         let of_lane = |t: &Turn| t.lane == lane && t.response.is_none();
-        self.give_up(|t| of_lane(t) && t.doubtful, out);
+        let in_turn = self.kind == Kind::Responses;
+        self.give_up(|t| t.doubtful && (of_lane(t) || in_turn && t.lane == lane), out);
         out.extend(self.turns.extract_if(.., |t| of_lane(t) && t.suspect).map(|t| TurnEvent::Over(t.id)));
         self.marked = false;
         // Nothing that is missing of the client can have asked for this one.
@@ -179,13 +184,32 @@ impl Turns {
     fn created(&mut self, response: Option<Name>, lane: Option<Name>, out: &mut Vec<TurnEvent>) -> Option<usize> {
         // A response that was cut off from us and is not heard of when the next one is made, is over.
         self.give_up(|t| t.doubtful && t.response.is_some() && t.lane == lane, out);
-        if let Some(n) = self.turns.iter().position(|t| t.response.is_none() && t.lane == lane) {
+        // Which of several it is, whether it is one's that spoke, or one's whose request is missing, cannot be told.
+        let waits = |t: &Turn| t.response.is_none() && t.lane == lane;
+        let several = self.turns.iter().filter(|t| waits(t)).count() + usize::from(self.marked) > 1;
+        let any = self.turns.iter().any(|t| waits(t));
+        if any && self.unsure[0] || (several || self.voice) && self.turns.iter().any(|t| waits(t) && t.doubtful) {
+            let waiting = self.turns.iter().filter(|t| waits(t)).count();
+            self.owed += if self.voice { waiting } else { waiting - 1 };
+            self.give_up(waits, out);
+            self.marked = false;
+            self.gone.extend(response);
+            out.push(TurnEvent::Odd(Anomaly::MissedStart));
+            return None;
+        }
+        if let Some(n) = self.turns.iter().position(waits) {
             let turn = &mut self.turns[n];
             if std::mem::take(&mut turn.suspect) {
                 out.push(TurnEvent::Pardoned(turn.id));
             }
             turn.response = response;
             return Some(n);
+        }
+        if self.owed > 0 {
+            self.owed -= 1;
+            self.gone.extend(response);
+            out.push(TurnEvent::Odd(Anomaly::MissedStart));
+            return None;
         }
         let [client, server] = self.unsure;
         let beginning = match std::mem::take(&mut self.marked) {
@@ -219,7 +243,7 @@ impl Turns {
             (Kind::Realtime, Some(_)) => {
                 // Its `response.created` is missing: it is told by being the only one that waits.
                 let mut waiting = (0..self.turns.len()).filter(|n| self.turns[*n].response.is_none());
-                let n = waiting.next().filter(|n| waiting.next().is_none() && self.turns[*n].doubtful && !self.unsure[0])?;
+                let n = waiting.next().filter(|n| waiting.next().is_none() && self.turns[*n].doubtful && !self.unsure[0] && !self.voice)?;
                 self.turns[n].response = id;
                 Some(n)
             }
@@ -237,7 +261,7 @@ impl Turns {
             }
             // Whichever is the last says when the user was done.
             "input_audio_buffer.committed" | "input_audio_buffer.speech_stopped" => {
-                self.marked = true;
+                (self.marked, self.voice) = (true, true);
                 out.push(TurnEvent::Mark);
             }
             "error" => self.error(e, data, out, says),
@@ -249,6 +273,7 @@ impl Turns {
     fn response(&mut self, e: &Envelope<'_>, kind: &str, data: &[u8], out: &mut Vec<TurnEvent>, says: &mut Vec<LlmEvent>) {
         let Some(n) = self.owner(e, kind, out) else {
             if terminal(kind) {
+                // That was the one whose beginning was missing.
                 self.unsure = [false; 2];
             }
             return;
@@ -274,7 +299,6 @@ impl Turns {
         if read == FrameKind::Last {
             out.push(TurnEvent::Over(turn.id));
             self.turns.remove(n);
-            self.unsure = [false; 2];
         }
     }
 
@@ -287,6 +311,10 @@ impl Turns {
         let waits = |t: &Turn| t.response.is_none() && t.lane == lane && !t.suspect;
         let found = match &named {
             Some(_) => self.turns.iter().position(|t| t.event == named && t.response.is_none()),
+            None if self.kind == Kind::Responses && self.turns.iter().filter(|t| t.lane == lane && t.doubtful).count() > 1 => {
+                // Whose it is cannot be told.
+                return self.give_up(|t| t.lane == lane && t.doubtful, out);
+            }
             None if self.kind == Kind::Responses => {
                 let running = self.turns.iter().position(|t| t.response.is_some() && t.lane == lane);
                 running.or_else(|| self.turns.iter().position(waits))
@@ -303,7 +331,8 @@ impl Turns {
         says.push(LlmEvent::Failed { kind });
         turn.suspect = true;
         let id = turn.id;
-        if named.is_some() {
+        // On Responses a client sends nothing else that may be refused.
+        if named.is_some() || self.kind == Kind::Responses {
             out.extend([TurnEvent::Event(id, FrameKind::Last), TurnEvent::Over(id)]);
             self.turns.retain(|t| t.id != id);
         } else {
@@ -357,5 +386,217 @@ impl Conversation for Turns {
 
     fn model(&self) -> Option<Name> {
         self.model.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dialect::conversation::hold;
+    use expect_test::{Expect, expect};
+
+    const CREATE: &str = r#">{"type":"response.create"}"#;
+
+    fn check(kind: Kind, lines: &[&str], want: Expect) {
+        want.assert_eq(&hold(Box::new(Turns::new(kind)), lines));
+    }
+
+    fn created(id: &str) -> String {
+        format!(r#"<{{"type":"response.created","response":{{"id":"{id}"}}}}"#)
+    }
+
+    fn delta(id: &str) -> String {
+        format!(r#"<{{"type":"response.output_text.delta","response_id":"{id}","delta":"x"}}"#)
+    }
+
+    fn done(id: &str) -> String {
+        format!(r#"<{{"type":"response.done","response":{{"id":"{id}","status":"completed","usage":{{"output_tokens":3}}}}}}"#)
+    }
+
+    #[test]
+    fn missing_messages_of_the_server() {
+        // Its creation is missing: it is told by being the only one that waits.
+        check(
+            Kind::Realtime,
+            &[CREATE, "?", &delta("a"), &done("a")],
+            expect![[r#"
+            0 begins here [0]
+             [0]
+            0 Event [1]
+            0 Last, 0 over [3]
+        "#]],
+        );
+        // Nothing more of the first: the next creation says that it is over.
+        check(
+            Kind::Realtime,
+            &[CREATE, &created("a"), "?", CREATE, &created("b"), &delta("a"), &done("b")],
+            expect![[r#"
+            0 begins here [0]
+            0 Event [2]
+             [0]
+            1 begins here [0]
+            0 lost, 1 Event [2]
+             [0]
+            1 Last, 1 over [2]
+        "#]],
+        );
+        // Not even its creation: who asks again has got the answer before.
+        check(
+            Kind::Realtime,
+            &[CREATE, "?", CREATE, &created("b"), &done("b")],
+            expect![[r#"
+            0 begins here [0]
+             [0]
+            0 lost, 1 begins here [0]
+            1 Event [2]
+            1 Last, 1 over [2]
+        "#]],
+        );
+        // The mark is missing, or is older than the hole.
+        check(
+            Kind::Realtime,
+            &[r#"<{"type":"input_audio_buffer.committed"}"#, "?", &created("a"), &done("a"), &created("b"), &done("b")],
+            expect![[r#"
+                mark [0]
+                 [0]
+                missed_start [0]
+                 [0]
+                0 begins unseen, 0 Event [2]
+                0 Last, 0 over [2]
+            "#]],
+        );
+    }
+
+    #[test]
+    fn missing_messages_of_the_client() {
+        check(
+            Kind::Realtime,
+            &[
+                "!",
+                &created("a"),
+                &done("a"),
+                r#"<{"type":"input_audio_buffer.committed"}"#,
+                &created("b"),
+                &done("b"),
+                "!",
+                CREATE,
+                &created("c"),
+                &done("c"),
+            ],
+            expect![[r#"
+                 [0]
+                missed_start [0]
+                 [0]
+                mark [0]
+                0 begins at the mark, 0 Event [2]
+                0 Last, 0 over [2]
+                 [0]
+                1 begins here [0]
+                1 lost, missed_start [0]
+                 [0]
+            "#]],
+        );
+    }
+
+    #[test]
+    fn errors() {
+        let error = r#"<{"type":"error","error":{"type":"t","event_id":null}}"#;
+        check(
+            Kind::Realtime,
+            &[CREATE, error, &created("a"), error, &done("a")],
+            expect![[r#"
+            0 begins here [0]
+            0 suspected [1]
+            0 pardoned, 0 Event [2]
+             [0]
+            0 Last, 0 over [2]
+        "#]],
+        );
+        check(
+            Kind::Realtime,
+            &[CREATE, error, CREATE, &created("b"), &done("b")],
+            expect![[r#"
+            0 begins here [0]
+            0 suspected [1]
+            0 over, 1 begins here [0]
+            1 Event [2]
+            1 Last, 1 over [2]
+        "#]],
+        );
+        check(
+            Kind::Realtime,
+            &[CREATE, error, "?"],
+            expect![[r#"
+            0 begins here [0]
+            0 suspected [1]
+            0 lost [0]
+        "#]],
+        );
+        check(
+            Kind::Realtime,
+            &[error, "<[]", "<{", r#"<{"type":7}"#, r#">{"type":{}}"#],
+            expect![[r#"
+             [0]
+            bad_json [0]
+            bad_json [0]
+             [0]
+             [0]
+        "#]],
+        );
+        check(
+            Kind::Responses,
+            &[CREATE, &created("a"), error, CREATE, error],
+            expect![[r#"
+            0 begins here [0]
+            0 Event [1]
+            0 Event [1]
+            1 begins here [0]
+            0 Event [1]
+        "#]],
+        );
+    }
+
+    #[test]
+    fn lanes() {
+        let lane = |kind: &str, lane: &str| {
+            format!(r#"<{{"type":"response.{kind}","stream_id":"{lane}","delta":"x","response":{{"id":"r{lane}"}}}}"#)
+        };
+        let ask = |lane: &str| format!(r#">{{"type":"response.create","stream_id":"{lane}"}}"#);
+        let event = |lane: &str| format!(r#"<{{"type":"response.output_text.delta","stream_id":"{lane}","delta":"x"}}"#);
+        check(
+            Kind::Responses,
+            &[
+                &ask("1"),
+                &ask("2"),
+                &lane("created", "2"),
+                &lane("created", "1"),
+                &event("1"),
+                &event("2"),
+                &event("3"),
+                &lane("completed", "1"),
+                &event("2"),
+                &lane("completed", "2"),
+            ],
+            expect![[r#"
+                0 begins here [0]
+                1 begins here [0]
+                1 Event [1]
+                0 Event [1]
+                0 Event [1]
+                1 Event [1]
+                 [0]
+                0 Last, 0 over [0]
+                1 Event [1]
+                1 Last, 1 over [0]
+            "#]],
+        );
+    }
+
+    #[test]
+    fn turns_are_bounded() {
+        let mut lines = vec![CREATE; MAX_TURNS + 2];
+        lines.push("?");
+        let log = hold(Box::new(Turns::new(Kind::Realtime)), &lines);
+        assert_eq!(log.matches("lost").count(), 2, "{log}");
     }
 }

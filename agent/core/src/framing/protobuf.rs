@@ -140,14 +140,14 @@ impl Skeleton {
             self.left -= here as u64;
             if self.messages == 1 {
                 let Self { message, decoder, .. } = self;
-                let bad = match decoder {
+                let inflated = match decoder {
                     None => {
                         message.push(part);
-                        None
+                        Ok(())
                     }
-                    Some(decoder) => decoder.push(part, &mut |bytes| message.push(bytes)).err(),
+                    Some(decoder) => decoder.push(part, &mut |bytes| message.push(bytes)),
                 };
-                self.trouble = bad.or(self.message.trouble);
+                self.trouble = inflated.err().or(self.message.trouble);
                 if self.left == 0 {
                     self.decoder = None;
                     if self.trouble.is_none() && self.message.state != State::Key(0, 0) {

@@ -1,8 +1,6 @@
 //! Heads of requests and responses: the few fields that framing and recognition need. No other header is kept, least of all
 //! credentials; of a request's target only the path, since keys travel in queries.
 
-use std::borrow::Cow;
-
 pub use crate::http::target::{Query, percent_decoded};
 use crate::http::target::{host_name, path_of, query_of};
 use crate::inference::{ServerTiming, TraceParent};

@@ -3,7 +3,6 @@
 //! Connections live in a slab; a [`ConnId`] is the number of the frame that began the connection, so ids are unique, rise with time,
 //! and are the same whether one assembler reads a capture or several share it ([`Route::share`], [`Assembler::pass`]). Where several
 //! connections end at once, they do so in order of their ids.
-//!
 //! # Speed
 //! The next bytes of a connection that is well take a handful of compares: [`Assembler::push`] looks the connection up and hands the
 //! payload on where it lies. With many connections at once that path waits for memory, so a tap that has several packets at hand
@@ -21,45 +20,10 @@ use crate::stream::{ConnId, Direction, End, StreamEvent, Timestamp, Verdict};
 use super::conn::{Conn, Env};
 use super::counters::Counters;
 use super::key::{Key, Route, Seen};
+use super::limits::Limits;
 use super::packet::{ACK, FIN, RST, SYN, Segment, Skip};
 use super::reorder::{Pending, ahead};
 use super::table::Table;
-
-/// The bounds of an [`Assembler`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Limits {
-    /// Connections remembered at a time, ended ones included. Each costs about 140 bytes.
-    pub connections: usize,
-    /// Bytes that may wait behind a hole in one direction of a connection, overhead included.
-    pub buffered_per_direction: usize,
-    /// Bytes that may wait behind holes altogether, overhead included.
-    pub buffered: usize,
-    /// A connection in which nothing moves for so long is let go.
-    pub idle: Duration,
-    /// How long a hole that the peer has acknowledged may still be filled without progress.
-    pub grace: Duration,
-    /// How long any other hole may still be filled.
-    pub patience: Duration,
-    /// How long an ended connection is remembered.
-    pub linger: Duration,
-    /// Makes the hash of addresses unpredictable; a live tap chooses it at random. It never changes what is handed on.
-    pub hash_seed: u64,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            connections: 1 << 17,
-            buffered_per_direction: 1 << 20,
-            buffered: 64 << 20,
-            idle: Duration::from_secs(600),
-            grace: Duration::from_millis(100),
-            patience: Duration::from_secs(3),
-            linger: Duration::from_secs(60),
-            hash_seed: 0x2d35_8dcc_aa6c_78a5,
-        }
-    }
-}
 
 /// A SYN that repeats the sequence number of the connection it would replace is a late copy of its SYN, unless the connection was
 /// quiet for so long.
@@ -142,7 +106,7 @@ impl Assembler {
     pub fn look<'a>(&self, segment: &Segment<'a>, route: &Route) -> Option<(ConnId, Seen<'a>)> {
         let plain = segment.flags & (SYN | FIN | RST | ACK) == ACK && segment.missing == 0;
         let slot = self.find(route).filter(|_| plain)?;
-        let &Conn { id, .. } = &self.conns[slot as usize];
+        let id = self.conns[slot as usize].id;
         Some((id, Seen { payload: segment.payload, id, seq: segment.seq, ack: segment.ack, slot, high: route.high }))
     }
 

@@ -18,9 +18,9 @@
 
 use crate::stream::{ConnId, ConnInfo, Direction, End, Endpoints, GapReason, Side, StreamEvent, TapKind, Timestamp, Verdict};
 
-use super::assembler::Limits;
 use super::counters::Counters;
 use super::key::Key;
+use super::limits::Limits;
 use super::packet::Segment;
 use super::reorder::{Pending, Proof, ahead};
 

@@ -56,7 +56,7 @@ impl Route {
     /// Which of `shares` owns the connection: the same for both directions, evenly spread.
     #[inline]
     pub const fn share(&self, shares: u32) -> u32 {
-        ((self.hash >> 32) * shares as u64 >> 32) as u32
+        (((self.hash >> 32) * shares as u64) >> 32) as u32
     }
 }
 

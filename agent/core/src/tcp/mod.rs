@@ -14,11 +14,13 @@ pub mod build;
 mod conn;
 pub mod counters;
 mod key;
+mod limits;
 pub mod packet;
 mod reorder;
 mod table;
 
-pub use assembler::{Assembler, Limits};
+pub use assembler::Assembler;
 pub use counters::Counters;
 pub use key::{Route, Seen};
+pub use limits::Limits;
 pub use packet::{LinkType, Segment, Skip};

@@ -55,6 +55,11 @@ impl Finder {
         self.tail.capacity() + self.chains.capacity() * size_of::<Chain>()
     }
 
+    /// Bytes in which no frame begins.
+    pub fn passed(&self) -> u64 {
+        self.at
+    }
+
     /// Takes the next bytes until a frame is found in them.
     pub fn push(&mut self, input: &[u8]) -> Option<Found> {
         let mut used = 0;

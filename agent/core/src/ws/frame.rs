@@ -178,13 +178,12 @@ pub struct Parser {
     role: Role,
     deflate: bool,
     state: State,
-    skipped: u64,
 }
 
 impl Parser {
     /// A parser of what `role` sends. `deflate`: whether compression was agreed.
     pub fn new(role: Role, deflate: bool) -> Self {
-        Self { role, deflate, state: State::next(), skipped: 0 }
+        Self { role, deflate, state: State::next() }
     }
 
     /// Bytes that are buffered.
@@ -195,14 +194,17 @@ impl Parser {
         }
     }
 
-    /// Bytes skipped since a frame was found.
-    pub fn skipped(&self) -> u64 {
-        self.skipped
+    /// Whether a frame is being looked for.
+    pub fn is_looking(&self) -> bool {
+        matches!(self.state, State::Find(_))
     }
 
-    /// Whether frames are being looked for.
-    pub fn is_lost(&self) -> bool {
-        matches!(self.state, State::Find(_))
+    /// Bytes skipped while a frame is being looked for.
+    pub fn skipped(&self) -> u64 {
+        match &self.state {
+            State::Find(finder) => finder.passed(),
+            State::Header { .. } | State::Payload { .. } => 0,
+        }
     }
 
     /// Takes the next bytes.
@@ -223,14 +225,13 @@ impl Parser {
                 State::Find(finder) => {
                     let found = finder.push(input);
                     let used = found.as_ref().map_or(input.len(), |f| f.used);
-                    self.skipped += used as u64;
                     if let Some(found) = found {
-                        // A few bytes of the frame may have come with earlier pieces.
-                        let kept = found.kept;
+                        if finder.passed() > 0 {
+                            out(Part::Skipped);
+                        }
                         self.state = State::next();
-                        self.skipped = 0;
-                        out(Part::Skipped);
-                        self.push(&kept, out);
+                        // A few bytes of the frame may have come with earlier pieces.
+                        self.push(&found.kept, out);
                     }
                     &input[used..]
                 }

@@ -85,14 +85,19 @@ impl Messages {
         self.parser.buffered() + self.assembly.body.buffered() + self.assembly.inflater.buffered()
     }
 
-    /// Bytes skipped since a frame was found.
+    /// Bytes skipped while a frame is being looked for.
     pub fn skipped(&self) -> u64 {
         self.parser.skipped()
     }
 
+    /// Whether a frame is being looked for.
+    pub fn is_looking(&self) -> bool {
+        self.parser.is_looking()
+    }
+
     /// Whether messages pass unseen.
     pub fn is_blind(&self) -> bool {
-        self.parser.is_lost() || self.assembly.inflater.is_broken()
+        self.parser.skipped() > 0 || self.assembly.inflater.is_broken()
     }
 
     /// Takes the next bytes.
@@ -111,6 +116,10 @@ impl Messages {
         }
         match parser.hole(len) {
             Hole::InControl => {
+                if assembly.frame.is_some_and(|f| f.opcode == Opcode::Close) {
+                    // Why the sender ends the connection is missing.
+                    out(Event::Lost);
+                }
                 if !parser.in_payload() {
                     assembly.end(out);
                 }
@@ -441,7 +450,10 @@ mod tests {
         assert_eq!(run(Role::Server, None, &bytes, 999, None), "odd event_too_long\nlost\n2: {}\n");
     }
 
-    fn plan() -> impl Strategy<Value = (bool, Option<bool>, Vec<(String, Vec<usize>, bool)>)> {
+    /// A message's text, where it is cut into fragments, whether it is compressed.
+    type Plan = (String, Vec<usize>, bool);
+
+    fn plan() -> impl Strategy<Value = (bool, Option<bool>, Vec<Plan>)> {
         let message = ("[ -~äö]{0,300}", prop::collection::vec(0usize..400, 0..4), any::<bool>());
         (any::<bool>(), any::<Option<bool>>(), prop::collection::vec(message, 1..6))
     }

@@ -145,10 +145,9 @@ fn attributes(i: &Inference, error: Option<String>) -> Vec<KeyValue> {
     }
     a.put(attr::SERVER_PORT, i.server.map(|s| i64::from(s.port())));
     a.put(attr::HTTP_STATUS, i.response.status.map(i64::from));
-    if let Some((protocol, version)) = i.protocol.split_once('/') {
-        a.put(attr::NETWORK_PROTOCOL_NAME, Some(protocol));
-        a.put(attr::NETWORK_PROTOCOL_VERSION, Some(version));
-    }
+    let (protocol, version) = i.protocol.split_once('/').map_or((i.protocol, None), |(name, version)| (name, Some(version)));
+    a.put(attr::NETWORK_PROTOCOL_NAME, Some(protocol));
+    a.put(attr::NETWORK_PROTOCOL_VERSION, version);
     a.put(attr::PROCESS_PID, i.process.as_ref().map(|p| i64::from(p.pid)));
     a.put(attr::PROCESS_COMMAND, i.process.as_ref().map(|p| p.command.to_string()));
     a.put(attr::VANTAGE, Some(i.vantage.as_str()));

@@ -400,7 +400,7 @@ mod tests {
         );
         let other = (Header { ssl: 0xdef, ..header(kind::IDENTIFY, 0, 1, 0) }, address(2));
         check(
-            &[&[other.clone()], &gone[..]].concat(),
+            &[std::slice::from_ref(&other), &gone[..]].concat(),
             None,
             expect![[r#"
                 2 open ? from_start=false

@@ -1,0 +1,6 @@
+//! Messages of a conversation, one a line, each behind who sends it: turns begin and end once.
+#![no_main]
+use libfuzzer_sys::fuzz_target;
+use tokengauge_core::dialect::{Dialect, realtime::Realtime};
+
+fuzz_target!(|data: &[u8]| tokengauge_fuzz::converse(Realtime.conversation(), data));
