@@ -160,7 +160,11 @@ fn any_number_of_threads_says_the_same() {
         let one = said("1", format);
         assert!(one.0.lines().count() > 10, "{}", one.0);
         for threads in ["2", "3", "8", "0"] {
-            assert_eq!(said(threads, format), one, "{threads} threads, {format}");
+            let many = said(threads, format);
+            let differ = many.0.lines().zip(one.0.lines()).enumerate().find(|(_, (a, b))| a != b);
+            assert!(differ.is_none(), "{threads} threads, {format}: {differ:?}");
+            assert_eq!(many.1, one.1, "{threads} threads, {format}");
+            assert_eq!(many.0.len(), one.0.len(), "{threads} threads, {format}");
         }
     }
 }

@@ -1,6 +1,5 @@
 //! A stream allocates nothing per chunk: not in the assembler, not in the pipeline. Counted by the allocator itself.
 #![allow(clippy::unwrap_used, reason = "helpers of a test, which may panic")]
-
 #![allow(unsafe_code, reason = "an allocator has no safe form")]
 
 use std::alloc::{GlobalAlloc, Layout, System};

@@ -3,6 +3,9 @@
 //! Here the stages meet: a body's bytes are decoded, framed, read by the dialect and stamped. What the dialect says is folded into
 //! facts and marks at once; the bytes are gone when the call returns.
 
+mod answer;
+mod reading;
+
 use crate::anomaly::Anomaly;
 use crate::dialect::body::{Asked, http_error_kind};
 use crate::dialect::shape::Shape;
@@ -11,13 +14,14 @@ use crate::facts::Facts;
 use crate::framing::json::Skeleton;
 use crate::framing::{Frame, Framer, Framing, Unit};
 use crate::http::coding::Decoder;
-use crate::http::event::{EndedBy, Over, Side};
+use crate::http::event::{EndedBy, Over, Side, grpc_code};
 use crate::http::head::{BodyLength, MediaType, RequestHead, ResponseHead, Upgrade};
 use crate::inference::{Inference, Request, Response};
 use crate::measure::{Ended, Exchange, Measure, Place, Scratch};
 use crate::name::Name;
 use crate::request::RequestBody;
 use crate::stream::Timestamp;
+use reading::{Reading, Who, again};
 
 /// Containers of an answer that are looked into: `choices[0].message.tool_calls[0].function`.
 const ANSWER_DEPTH: usize = 7;
@@ -405,216 +409,4 @@ impl Call {
         let what = Exchange { dialect, head: &self.head, provider, request, response, place };
         Some(self.measure.finish(Ended { at, how, by, stream, readable, echoed, code: None }, what))
     }
-
-    /// Reads an answer that is no stream, or an HTTP error's body. `None` when it is of no form that the dialect knows, and the
-    /// dialect was no more than a guess.
-    fn answer(&self, skeleton: &Skeleton, http_error: bool, how: Over, cx: &mut Scratch<'_>) -> Option<Whole> {
-        let mut dialect = self.dialect?;
-        // What the head said stays.
-        let Facts { server, unread, recognised, usage, .. } = self.measure.facts;
-        let mut facts = Facts { server, unread, recognised, ..Facts::default() };
-        let body = match skeleton.finish() {
-            Ok(body) if how == Over::Complete => body,
-            Ok(_) => return Some(Whole { facts, dialect, readable: false }),
-            Err(what) => {
-                cx.anomalies.count(what);
-                return Some(Whole { facts, dialect, readable: false });
-            }
-        };
-        if http_error {
-            let said = || self.response.as_ref().and_then(|r| r.error_type.clone());
-            facts.failed = http_error_kind(body).or_else(said).map(Some);
-            return Some(Whole { facts, dialect, readable: true });
-        }
-        // What the head counted is the answer's, where its body does not say it better.
-        facts.usage = usage;
-        cx.events.clear();
-        let mut kind = dialect.reader().answer(body, cx.events);
-        if kind == FrameKind::Unknown {
-            let known = |reader: &mut dyn Reader| {
-                cx.events.clear();
-                kind = reader.answer(body, cx.events);
-                matches!(kind, FrameKind::Event | FrameKind::Last)
-            };
-            match dialect::by_answer(&self.head, &self.asked, dialect, known) {
-                Some((other, _)) => dialect = other,
-                None => {
-                    cx.events.clear();
-                    kind = FrameKind::Unknown;
-                }
-            }
-        }
-        let surprise = match kind {
-            FrameKind::BadJson => Some(Anomaly::BadJson),
-            FrameKind::Unknown => Some(Anomaly::UnknownEvent),
-            _ => None,
-        };
-        let sure = self.confirmed || self.certainty == Match::Certain;
-        if sure {
-            surprise.into_iter().for_each(|what| cx.anomalies.count(what));
-        }
-        let readable = surprise.is_none();
-        facts.recognised |= readable && (sure || kind != FrameKind::Perhaps);
-        facts.foreign |= !readable;
-        cx.events.drain(..).for_each(|e| facts.take(e));
-        // A tentative dialect whose answer it does not know was the wrong guess.
-        (readable || self.certainty == Match::Certain).then_some(Whole { facts, dialect, readable })
-    }
-}
-
-/// The name of a gRPC status code (<https://grpc.io/docs/guides/status-codes/>).
-fn grpc_code(code: u32) -> &'static str {
-    const NAMES: [&str; 17] = [
-        "OK",
-        "CANCELLED",
-        "UNKNOWN",
-        "INVALID_ARGUMENT",
-        "DEADLINE_EXCEEDED",
-        "NOT_FOUND",
-        "ALREADY_EXISTS",
-        "PERMISSION_DENIED",
-        "RESOURCE_EXHAUSTED",
-        "FAILED_PRECONDITION",
-        "ABORTED",
-        "OUT_OF_RANGE",
-        "UNIMPLEMENTED",
-        "INTERNAL",
-        "UNAVAILABLE",
-        "DATA_LOSS",
-        "UNAUTHENTICATED",
-    ];
-    usize::try_from(code).ok().and_then(|n| NAMES.get(n).copied()).unwrap_or("UNKNOWN")
-}
-
-/// An answer that is no stream.
-struct Whole {
-    facts: Facts,
-    /// Whose form it has.
-    dialect: &'static dyn Dialect,
-    /// Whether it could be read.
-    readable: bool,
-}
-
-/// Who reads an answer, and what makes another the better reader.
-struct Who<'c> {
-    /// Whether the request is the dialect's own: then what it cannot read is a surprise, not somebody else's.
-    sure: bool,
-    reader: &'c mut Box<dyn Reader>,
-    dialect: &'c mut &'static dyn Dialect,
-    head: &'c RequestHead,
-    asked: &'c Asked,
-}
-
-impl Who<'_> {
-    /// Reads an event. As long as none was known, another dialect may know it better.
-    fn frame(&mut self, frame: Frame<'_>, facts: &mut Facts, events: &mut Vec<LlmEvent>) -> FrameKind {
-        let kind = self.reader.frame(frame, events);
-        if kind != FrameKind::Unknown || facts.recognised || facts.tries >= MAX_TRIES {
-            return kind;
-        }
-        facts.tries += 1;
-        let mut other = kind;
-        let known = |reader: &mut dyn Reader| {
-            events.clear();
-            other = reader.frame(frame, events);
-            let output = events.iter().any(|e| matches!(e, LlmEvent::Delta { .. }));
-            matches!(other, FrameKind::Event | FrameKind::Last) || other == FrameKind::Perhaps && output
-        };
-        let Some((dialect, reader)) = dialect::by_answer(self.head, self.asked, *self.dialect, known) else {
-            events.clear();
-            return kind;
-        };
-        (*self.dialect, *self.reader) = (dialect, reader);
-        other
-    }
-}
-
-/// A response's body while a piece of it is read.
-struct Reading<'c> {
-    who: Who<'c>,
-    measure: &'c mut Measure,
-    body: &'c mut Body,
-    pieces: Option<Framing>,
-    at: Timestamp,
-}
-
-impl Reading<'_> {
-    /// Decoded bytes.
-    fn plain(&mut self, bytes: &[u8], cx: &mut Scratch<'_>) {
-        if let Body::Undecided = self.body {
-            match bytes.iter().find(|b| !b.is_ascii_whitespace()) {
-                Some(b'{' | b'[') => {
-                    *self.body = match self.pieces {
-                        Some(framing) => Body::Stream(Framer::new(framing)),
-                        None => Body::Json(Skeleton::new(ANSWER_DEPTH)),
-                    };
-                }
-                // `data`, `event`, `id`, `retry`, a comment.
-                Some(b'd' | b'e' | b'i' | b'r' | b':') => *self.body = Body::Stream(Framer::new(Framing::Sse)),
-                Some(_) => {
-                    if self.who.sure {
-                        cx.anomalies.count(Anomaly::UnknownBody);
-                    }
-                    self.measure.facts.unread = true;
-                    self.measure.facts.foreign = true;
-                    *self.body = Body::Skipped;
-                }
-                None => {}
-            }
-        }
-        let Self { who, measure, body, at, .. } = self;
-        if again(body, who.reader.as_ref(), measure, *at, bytes, cx.frames) {
-            return;
-        }
-        match body {
-            Body::Stream(framer) => framer.push(bytes, &mut |unit| unit_of(unit, *at, who, measure, cx)),
-            Body::Json(skeleton) => skeleton.push(bytes),
-            Body::Skipped | Body::Undecided => {}
-        }
-    }
-
-    /// The body ended. What is left of an event that was cut off is none.
-    fn finish(&mut self, how: Over, cx: &mut Scratch<'_>) {
-        let Self { who, measure, body, at, .. } = self;
-        if let Body::Stream(framer) = body {
-            framer.finish(&mut |unit| match unit {
-                Unit::Event(frame) if how != Over::Complete && !is_whole(frame.data) => {}
-                unit => unit_of(unit, *at, who, measure, cx),
-            });
-        }
-    }
-}
-
-/// Whether an event without its blank line is all there: JSON that ends, or a terminator.
-fn is_whole(data: &[u8]) -> bool {
-    data.starts_with(b"[DONE]") || serde_json::from_slice::<serde::de::IgnoredAny>(data).is_ok()
-}
-
-/// Takes `bytes` if they are one whole event of a stream that is like the last one: what [`unit_of`] would make of it, without framer and
-/// parser.
-#[inline]
-fn again(body: &Body, reader: &dyn Reader, measure: &mut Measure, at: Timestamp, bytes: &[u8], frames: &mut u64) -> bool {
-    let Body::Stream(Framer::Sse(framer)) = body else { return false };
-    let Some(frame) = framer.whole(bytes) else { return false };
-    let Some((choice, kind)) = reader.shape().and_then(|shape| shape.delta(frame)) else { return false };
-    if measure.timeline.terminated() {
-        return false;
-    }
-    measure.facts.recognised = true;
-    *frames += 1;
-    measure.timeline.delta(at, choice, kind);
-    true
-}
-
-/// One unit of a stream: read, stamped, folded into the facts.
-fn unit_of(unit: Unit<'_>, at: Timestamp, who: &mut Who<'_>, measure: &mut Measure, cx: &mut Scratch<'_>) {
-    let frame = match unit {
-        Unit::Event(frame) => frame,
-        Unit::KeepAlive => return,
-        Unit::End => return measure.timeline.terminator(at),
-        Unit::Odd(what) => return cx.anomalies.count(what),
-    };
-    cx.events.clear();
-    let kind = who.frame(frame, &mut measure.facts, cx.events);
-    measure.event(at, kind, who.sure, cx);
 }

@@ -16,18 +16,21 @@ use crate::anomaly::{Anomalies, Anomaly};
 use crate::call::Call;
 use crate::calls::Calls;
 use crate::dialect::LlmEvent;
-use crate::http::detect::{Speaks, speaks};
 use crate::http::event::{HttpEvent, Over};
 use crate::http::head::Upgrade;
 use crate::http::session::Session;
-use crate::http::{h1, h2};
 use crate::inference::Inference;
 use crate::measure::{Place, Scratch};
 use crate::socket::{Desk, Socket};
 use crate::stream::{ConnId, ConnInfo, Direction, End, GapReason, StreamEvent, Timestamp, Verdict};
 
+mod detecting;
 mod late;
+mod sink;
 mod soon;
+
+use detecting::Detecting;
+use sink::Sink;
 
 pub use late::{Late, Overdue};
 pub use soon::SOON;
@@ -114,19 +117,6 @@ enum Stage {
     Http(Box<Http>),
     /// A WebSocket.
     Socket(Box<Socket>),
-}
-
-/// A connection of which it is not known what it carries.
-#[derive(Debug)]
-struct Detecting {
-    /// The first bytes of each direction, with the instant of their first.
-    first: [Option<(Timestamp, Vec<u8>)>; 2],
-    /// Bytes of which nothing could be told.
-    passed: u64,
-    /// Whether nothing was missed so far.
-    from_start: bool,
-    /// HTTP/2 that was joined in its middle, if it is that.
-    joined: Option<Http>,
 }
 
 #[derive(Debug)]
@@ -350,96 +340,6 @@ impl Stage {
     }
 }
 
-impl Detecting {
-    fn buffered(&self) -> usize {
-        self.first.iter().flatten().map(|(_, b)| b.capacity()).sum::<usize>() + self.joined.as_ref().map_or(0, Http::buffered)
-    }
-
-    fn gap(&mut self, sink: &mut Sink<'_>, dir: Direction, at: Timestamp, len: Option<u64>) {
-        self.first[dir.index()] = None;
-        self.from_start = false;
-        if let Some(http) = &mut self.joined {
-            http.run(sink, at, |session, out| session.gap(dir, len, out));
-        }
-    }
-
-    /// Takes the next bytes of a direction; the connection's exchanges, once it is known what it carries.
-    fn data(&mut self, sink: &mut Sink<'_>, dir: Direction, at: Timestamp, bytes: &[u8]) -> Option<Http> {
-        let (begun, mut seen) = self.first[dir.index()].take().unwrap_or((at, Vec::new()));
-        let held = seen.len();
-        // As many bytes as decide: the longest beginning that is known is the HTTP/2 preface.
-        seen.extend_from_slice(&bytes[..bytes.len().min(32)]);
-        let speaks = speaks(&seen);
-        let requests = match speaks {
-            Speaks::Request | Speaks::Http2 => dir,
-            Speaks::Response | Speaks::Http2Settings => dir.flip(),
-            Speaks::Other if self.from_start => {
-                sink.mute = Some(Anomaly::NotHttp);
-                return None;
-            }
-            Speaks::NotYet | Speaks::Other => {
-                if speaks == Speaks::NotYet {
-                    self.first[dir.index()] = Some((begun, seen));
-                } else {
-                    self.passed += bytes.len() as u64;
-                }
-                return self.join(sink, dir, at, bytes);
-            }
-        };
-        let whole = self.from_start && (requests == dir || speaks == Speaks::Http2Settings);
-        if !whole && speaks != Speaks::Http2 {
-            sink.stats.anomalies.count(Anomaly::MissedStart);
-        }
-        let session = match speaks {
-            Speaks::Http2 | Speaks::Http2Settings => Session::H2(Box::new(h2::session::Session::new(requests))),
-            // In this direction a message begins here, whatever was missed of the other one.
-            _ => {
-                let at_start = if requests == dir { [true, self.from_start] } else { [false, true] };
-                Session::H1(h1::session::Session::new(requests, at_start))
-            }
-        };
-        let mut http = Http::new(session);
-        seen.truncate(held);
-        let other = self.first[dir.flip().index()].take();
-        for (dir, at, bytes) in [Some((dir, begun, seen)), other.map(|(at, bytes)| (dir.flip(), at, bytes))].into_iter().flatten() {
-            if !bytes.is_empty() {
-                http.data(sink, dir, at, &bytes);
-            }
-        }
-        http.data(sink, dir, at, bytes);
-        Some(http)
-    }
-
-    /// Bytes of which nothing can be told may be frames of HTTP/2, if the beginning was missed.
-    fn join(&mut self, sink: &mut Sink<'_>, dir: Direction, at: Timestamp, bytes: &[u8]) -> Option<Http> {
-        if self.from_start {
-            return None;
-        }
-        let joined = self.joined.get_or_insert_with(|| Http::new(Session::H2(Box::new(h2::session::Session::joined()))));
-        joined.data(sink, dir, at, bytes);
-        if joined.session.has_footing() {
-            sink.stats.anomalies.count(Anomaly::MissedStart);
-            return self.joined.take();
-        }
-        if self.passed > FOOTING {
-            sink.mute = Some(Anomaly::NotHttp);
-        }
-        None
-    }
-}
-
-/// What a connection's events flow into.
-struct Sink<'a> {
-    info: &'a ConnInfo,
-    conn: ConnId,
-    seed: u64,
-    stats: &'a mut PipelineStats,
-    events: &'a mut Vec<LlmEvent>,
-    out: &'a mut Vec<Inference>,
-    others: &'a mut Option<u32>,
-    mute: Option<Anomaly>,
-}
-
 impl Http {
     fn new(session: Session) -> Self {
         Self { session, calls: Calls::default(), upgraded: false, socket: None }
@@ -510,47 +410,6 @@ impl Http {
         }
         if session.skipped() > FOOTING && calls.is_empty() {
             sink.mute = Some(Anomaly::MissedStart);
-        }
-    }
-}
-
-impl Sink<'_> {
-    /// Lets a conversation work, and counts the turns that are over with it.
-    fn socket(&mut self, socket: &mut Socket, step: impl FnOnce(&mut Socket, &mut Desk<'_>)) {
-        let before = self.out.len();
-        let PipelineStats { anomalies, events: frames, .. } = &mut *self.stats;
-        let scratch = Scratch { events: &mut *self.events, anomalies, frames };
-        step(socket, &mut Desk { info: self.info, identity: [self.seed, self.conn.0], scratch, out: &mut *self.out });
-        let turns = (self.out.len() - before) as u64;
-        self.stats.exchanges += turns;
-        self.stats.inferences += turns;
-        if turns > 0 {
-            *self.others = None;
-        }
-        if socket.is_unknown() {
-            self.mute = Some(Anomaly::Upgraded);
-        }
-        if socket.skipped() > FOOTING {
-            self.mute = Some(Anomaly::MissedStart);
-        }
-    }
-
-    fn over(&mut self, done: Option<Inference>, how: Over) {
-        match done {
-            Some(inference) => {
-                self.stats.inferences += 1;
-                *self.others = None;
-                self.out.push(inference);
-            }
-            None => {
-                self.stats.non_llm += 1;
-                if let Some(n) = self.others {
-                    *n += 1;
-                    if *n >= PATIENCE && how == Over::Complete {
-                        self.mute = Some(Anomaly::NotLlm);
-                    }
-                }
-            }
         }
     }
 }

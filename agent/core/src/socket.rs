@@ -3,18 +3,19 @@
 //! The conversation ([`crate::dialect::conversation`]) says which message begins, belongs to and ends which turn; here are the
 //! instants. What is missing in a direction is a hole in every turn that runs, and so is what ends a connection the end of each.
 
+mod turn;
+
 use crate::anomaly::Anomaly;
-use crate::dialect::body::Asked;
 use crate::dialect::conversation::{Beginning, Conversation, MAX_TURNS, TurnEvent, TurnId};
 use crate::dialect::{self, Dialect, FrameKind};
 use crate::http::event::{EndedBy, Over, Side};
-use crate::http::head::{RequestHead, ResponseHead};
-use crate::inference::{Inference, Request, Response};
-use crate::measure::{Ended, Exchange, Measure, Place, Scratch};
-use crate::name::Name;
+use crate::http::head::{Deflate, RequestHead, ResponseHead};
+use crate::inference::Inference;
+use crate::measure::{Measure, Place, Scratch};
 use crate::stream::{ConnInfo, Direction, End, Timestamp};
 use crate::ws::frame::Role;
 use crate::ws::message::{Event, Messages};
+use turn::{Opened, Turn};
 
 /// The record's `protocol` of a turn.
 pub const PROTOCOL: &str = "websocket";
@@ -36,34 +37,12 @@ pub struct Desk<'a> {
     pub out: &'a mut Vec<Inference>,
 }
 
-/// A turn that is not over.
-#[derive(Debug)]
-struct Turn {
-    id: TurnId,
-    measure: Measure,
-    asked: Box<Asked>,
-    request_bytes: u64,
-    response_bytes: u64,
-    /// Whether an error is held against it that may be another's.
-    suspect: bool,
-    /// Whether it was not asked for by a message of the client, and whether one is missing that did is not known yet.
-    unproven: bool,
-}
-
 /// How a side ended what it had to say.
 #[derive(Clone, Copy, Debug)]
 struct Left {
     at: Timestamp,
     by: EndedBy,
     code: Option<u16>,
-}
-
-impl Turn {
-    fn pardon(&mut self) {
-        if std::mem::take(&mut self.suspect) {
-            self.measure.pardon();
-        }
-    }
 }
 
 /// Whose conversation it is.
@@ -109,7 +88,7 @@ impl Socket {
             1 => who.pop().map(|(dialect, conversation)| Talk::Known(dialect, conversation))?,
             _ => Talk::Open(who, PATIENCE),
         };
-        let takeover = |no: fn(crate::http::head::Deflate) -> bool| answer.deflate.map(|d| !no(d));
+        let takeover = |no: fn(Deflate) -> bool| answer.deflate.map(|d| !no(d));
         Some(Self {
             requests,
             up: Messages::new(Role::Client, takeover(|d| d.client_no_context_takeover)),
@@ -321,8 +300,10 @@ impl Socket {
         let mut heard = std::mem::take(&mut self.heard);
         conversation.missing(from, &mut heard);
         for event in heard.drain(..) {
-            if let TurnEvent::Lost(id) = event {
-                self.lost(id, at, desk);
+            match event {
+                TurnEvent::Lost(id) => self.lost(id, at, desk),
+                TurnEvent::Over(id) => self.over(id, at, Over::Complete, EndedBy::Terminator, None, desk),
+                _ => {}
             }
         }
         self.heard = heard;
@@ -347,33 +328,12 @@ impl Socket {
             turn.pardon();
         }
         let Talk::Known(dialect, conversation) = &self.talk else { return };
+        let opened = Opened { head: &self.head, answer: &self.answer, dialect: *dialect, model: conversation.model() };
+        let unproven = turn.unproven;
         let identity = [desk.identity[0], desk.identity[1], TURN_IDS + id];
         let place = Place { info: desk.info, requests: self.requests, protocol: PROTOCOL, identity };
-        let asked = &turn.asked;
-        let model = asked.model.0.clone().or_else(|| self.head.query.model.clone()).or_else(|| conversation.model());
-        let request = Request {
-            model,
-            bytes: turn.request_bytes,
-            id: self.head.id.clone(),
-            traceparent: self.head.traceparent,
-            max_tokens: asked.bound(),
-            temperature: asked.heat(),
-            top_p: asked.nucleus(),
-            choices: None,
-        };
-        let response = Response {
-            status: Some(self.answer.status),
-            bytes: turn.response_bytes,
-            content_encoding: None,
-            request_id: self.answer.id.clone(),
-            limits: self.answer.limits,
-            ..Response::default()
-        };
-        let what = Exchange { dialect: *dialect, head: &self.head, provider: self.answer.provider, request, response, place: &place };
-        let code = code.filter(|c| *c != 1000).and_then(|c| Name::new(&c.to_string()));
-        let ended = Ended { at, how, by, stream: true, readable: true, echoed: false, code };
-        let done = turn.measure.finish(ended, what);
-        if !turn.unproven {
+        let done = turn.record((at, how, by, code), opened, &place);
+        if !unproven {
             desk.out.push(done);
         } else if self.unproven.len() < MAX_TURNS {
             self.unproven.push(done);

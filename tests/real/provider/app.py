@@ -21,7 +21,8 @@ from urllib.parse import parse_qsl, unquote
 from . import anthropic_wire, bedrock_wire, cohere_wire, gemini_wire, ollama_wire, openai_wire, realtime_wire
 from .answer import Answer, Asked
 
-_EPOCH_NS = time.time_ns() - time.monotonic_ns()
+# A pause between the two readings makes the difference too small, never too large.
+_EPOCH_NS = max(time.time_ns() - time.monotonic_ns() for _ in range(20))
 Wire = Callable[[Asked], Answer]
 ROUTES: list[tuple[str, Wire]] = [
     (r"/v1(beta)?/models/(?P<model>[^/:]+):(streamGenerateContent|generateContent)", gemini_wire.generate),

@@ -23,7 +23,8 @@ PROMPT = "planted-prompt-phrase: go on about the harbour and its clocks"
 MESSAGES: list[dict[str, str]] = [{"role": "user", "content": PROMPT}]
 CANCEL_AFTER = 4
 STREAMED = ("warm", "stream", "tool", "cancel", "fault", "cut", "gzip", "error")
-_EPOCH_NS = time.time_ns() - time.monotonic_ns()
+# A pause between the two readings makes the difference too small, never too large.
+_EPOCH_NS = max(time.time_ns() - time.monotonic_ns() for _ in range(20))
 
 
 def now_ns() -> int:

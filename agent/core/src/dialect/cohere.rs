@@ -1,7 +1,6 @@
 //! Cohere: chat v2 (named SSE events), chat v1 (a JSON object a line) and embeddings (`wire.md` §2). Tokens are those that Cohere
 //! bills, as the conventions want it (`semconv.md` §4); what it counted beside them is left out.
-//!
-//! The plan before a tool call is no answer to the user: it counts as reasoning.
+//! The plan before a tool call is text that the model shows to the caller: it counts as such, not as reasoning.
 
 use serde::Deserialize;
 
@@ -221,7 +220,7 @@ impl<'a> Message<'a> {
                 only = Some((text, kind));
             }
         };
-        put(self.tool_plan, Output::Reasoning, out);
+        put(self.tool_plan, Output::Text, out);
         for content in self.content.iter() {
             put(content.thinking, Output::Reasoning, out);
             put(content.text, Output::Text, out);
@@ -485,8 +484,8 @@ mod tests {
             ],
             expect![[r#"
                 Event [Started { id: Some("i"), model: None }]
-                Event [Delta { choice: 0, kind: Reasoning }]
-                Event [Delta { choice: 0, kind: Reasoning }]
+                Event [Delta { choice: 0, kind: Text }]
+                Event [Delta { choice: 0, kind: Text }]
                 Event [ToolStart, Delta { choice: 0, kind: Tool }]
                 Event [Delta { choice: 0, kind: Tool }]
                 Event []

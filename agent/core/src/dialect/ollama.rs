@@ -52,7 +52,8 @@ impl Dialect for Chat {
     }
 
     fn confirms(&self, asked: &Asked) -> bool {
-        asked.messages.0 && asked.model.0.is_some()
+        // Chat pages' own back ends have neither in their requests.
+        asked.messages.0 && (asked.model.0.is_some() || asked.stream.0.is_some())
     }
 
     fn reader(&self) -> Box<dyn Reader> {

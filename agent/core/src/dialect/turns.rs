@@ -187,7 +187,7 @@ impl Turns {
         // Which of several it is, whether it is one's that spoke, or one's whose request is missing, cannot be told.
         let waits = |t: &Turn| t.response.is_none() && t.lane == lane;
         let several = self.turns.iter().filter(|t| waits(t)).count() + usize::from(self.marked) > 1;
-        let any = self.turns.iter().any(|t| waits(t));
+        let any = self.turns.iter().any(waits);
         if any && self.unsure[0] || (several || self.voice) && self.turns.iter().any(|t| waits(t) && t.doubtful) {
             let waiting = self.turns.iter().filter(|t| waits(t)).count();
             self.owed += if self.voice { waiting } else { waiting - 1 };

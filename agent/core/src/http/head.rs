@@ -1,5 +1,4 @@
-//! Heads of requests and responses: the few fields that framing and recognition need. No other header is kept, least of all
-//! credentials; of a request's target only the path, since keys travel in queries.
+//! Heads of requests and responses: the few fields that are needed. No other is kept, least of all credentials or a target's query.
 
 pub use crate::http::target::{Query, percent_decoded};
 use crate::http::target::{host_name, path_of, query_of};

@@ -416,6 +416,10 @@ impl Conn {
         if half.known && !half.fin_seen && !half.finished && half.pending.is_none() && ahead(ack, half.next) == 1 {
             self.fin(dir, half.next, at, env);
             self.settle(dir, at, env);
+        } else if half.fin_seen && !half.finished && ahead(ack, half.fin) > 0 {
+            // It was captured, and waits behind a hole of which nothing will come any more.
+            self.release_all(dir, env);
+            self.settle(dir, at, env);
         }
     }
 
@@ -483,7 +487,8 @@ impl Conn {
     #[cold]
     pub(super) fn mute(&mut self, counters: &mut Counters, buffered: &mut usize) {
         self.muted = true;
-        counters.muted += 1;
+        // Who is over anyway need not be muted.
+        counters.muted += u64::from(!self.closed);
         for half in &mut self.halves {
             if let Some(pending) = half.pending.take() {
                 *buffered -= pending.cost + Pending::COST;

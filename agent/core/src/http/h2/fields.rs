@@ -14,7 +14,7 @@ pub(super) fn keep<'a>(name: &[u8], value: &'a [u8]) -> Option<Cow<'a, [u8]>> {
     let cut = |value: &'a [u8]| Cow::Borrowed(&value[..value.len().min(MAX_VALUE)]);
     match name {
         b":path" => Some(target::without_secrets(value)),
-        b":method" | b":scheme" | b":authority" | b":status" => Some(cut(value)),
+        b":method" | b":scheme" | b":authority" | b":status" | b"content-length" => Some(cut(value)),
         _ if name.starts_with(b":") => None,
         _ => Fields::looks_at(name).then(|| cut(value)),
     }
@@ -40,6 +40,8 @@ pub(super) struct Head {
     target: Option<Box<[u8]>>,
     status: Option<u16>,
     answers: bool,
+    /// `content-length`: of how many bytes of DATA the message is (RFC 9113 §8.1.1).
+    pub length: Option<u64>,
     /// Whether a field refers to one that was not seen.
     pub unknown: bool,
     /// Whether the block, or its end, cannot be read.
@@ -62,6 +64,7 @@ impl Head {
                 let number = std::str::from_utf8(value).ok().filter(|v| v.len() == 3).and_then(|v| v.parse().ok());
                 self.status = number.filter(|s| (100..1000).contains(s));
             }
+            b"content-length" => self.length = std::str::from_utf8(value).ok().and_then(|v| v.parse().ok()),
             _ => {
                 self.fields.field(name, value);
             }

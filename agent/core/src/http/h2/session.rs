@@ -20,6 +20,9 @@ use std::time::Duration;
 /// Streams that may be open on one connection.
 pub const MAX_STREAMS: usize = 1 << 17;
 
+/// No length, or one that no answer of ours has: four bytes are what a hundred thousand streams can afford.
+const UNPROMISED: u32 = u32::MAX;
+
 type Out<'o> = &'o mut dyn FnMut(HttpEvent<'_>);
 
 /// An exchange that is not over.
@@ -33,6 +36,9 @@ struct Stream {
     answered: bool,
     /// Whether a hole may hide its end.
     adrift: bool,
+    /// How many bytes of the response its `content-length` still promises. A client that has them all may leave without waiting for
+    /// END_STREAM, which some servers send in a frame of its own (curl does). `UNPROMISED` where no length was told.
+    due: u32,
 }
 
 /// The streams of one connection.
@@ -72,7 +78,7 @@ impl Session {
     /// A connection that changed from HTTP/1.1 (RFC 7540 §3.2): its exchange `id`, whose request is complete, goes on as stream 1.
     pub fn upgraded(requests: Direction, id: ExchangeId) -> Self {
         let mut session = Self { base: id.wrapping_sub(1), highest: 1, ..Self::new(requests) };
-        session.streams.insert(1, Stream { last: Timestamp::default(), asked: true, answered: false, adrift: false });
+        session.streams.insert(1, Stream { last: Timestamp::default(), asked: true, answered: false, adrift: false, due: UNPROMISED });
         // What the client reads with stands in a field of its request.
         session.down.fields.allow(u32::MAX);
         session
@@ -124,7 +130,7 @@ impl Session {
         }
         let (stream, data) = self.down.frames.whole_data(bytes)?;
         self.now = at;
-        self.is_answered(stream, at).then(|| (self.id(stream), data))
+        self.is_answered(stream, at, data.len()).then(|| (self.id(stream), data))
     }
 
     /// Asks for the memory that [`Session::whole_part`] will need. The result says nothing.
@@ -229,7 +235,7 @@ impl Session {
             out(HttpEvent::Odd(Anomaly::PipelineTooDeep));
             return;
         }
-        self.streams.insert(stream, Stream { last: self.now, asked: end, answered: false, adrift: false });
+        self.streams.insert(stream, Stream { last: self.now, asked: end, answered: false, adrift: false, due: UNPROMISED });
         let id = self.id(stream);
         out(HttpEvent::Request { id, begun, head: head.request(end) });
         if end {
@@ -249,18 +255,21 @@ impl Session {
     }
 
     fn response_data(&mut self, stream: u32, at: Timestamp, bytes: &[u8], out: Out<'_>) {
-        if self.is_answered(stream, at) {
+        if self.is_answered(stream, at, bytes.len()) {
             out(HttpEvent::ResponseBody { id: self.id(stream), bytes });
         }
     }
 
     /// Whether response data of `stream` at `at` is part of a response whose head was seen. What comes before a head is left of a response
     /// whose head is lost.
-    fn is_answered(&mut self, stream: u32, at: Timestamp) -> bool {
+    fn is_answered(&mut self, stream: u32, at: Timestamp, length: usize) -> bool {
         if self.recent.0 != stream {
             self.settle_recent();
-            if !self.streams.get(&stream).is_some_and(|s| s.answered) {
-                return false;
+            let Some(s) = self.streams.get_mut(&stream).filter(|s| s.answered) else { return false };
+            if s.due != UNPROMISED {
+                // What is counted is looked up each time; streamed answers promise no length.
+                (s.due, s.last) = (s.due.saturating_sub(u32::try_from(length).unwrap_or(u32::MAX)), at);
+                return true;
             }
         }
         self.recent = (stream, at);
@@ -293,7 +302,7 @@ impl Session {
             match head.status() {
                 Some(..200) if !end => return,
                 Some(status) => {
-                    s.answered = true;
+                    (s.answered, s.due) = (true, head.length.and_then(|l| u32::try_from(l).ok()).unwrap_or(UNPROMISED));
                     out(HttpEvent::Response { id, begun, head: head.response(status, end) });
                     if end && grpc_status.is_some() {
                         out(HttpEvent::Trailers { id, grpc_status });
@@ -326,7 +335,9 @@ impl Session {
         if self.recent.0 == stream {
             self.recent = Default::default();
         }
-        if self.streams.remove(&stream).is_some() {
+        if let Some(s) = self.streams.remove(&stream) {
+            let cut = matches!(how, Over::ClientClosed | Over::ServerClosed | Over::ServerReset);
+            let how = if cut && s.due == 0 && !s.adrift { Over::Complete } else { how };
             out(HttpEvent::Over { id: self.id(stream), how, by });
         }
     }

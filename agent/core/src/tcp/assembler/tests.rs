@@ -317,9 +317,9 @@ fn a_fin_behind_a_hole_waits_for_it() {
         expect![[r#"
             3 open 40000
             3 < aa
-            6 close Finished(Forward)
             4 < gap Some(2) packet_lost
-            200 close Finished(Reverse)
+            6 close Finished(Reverse)
+            6 close Finished(Forward)
         "#]],
     );
 }

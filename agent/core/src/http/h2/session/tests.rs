@@ -434,3 +434,35 @@ fn hostile_peers() {
         "#]],
     );
 }
+
+#[test]
+fn a_client_that_has_what_was_promised_may_leave_without_the_end() {
+    let promised = |stream, length: &str| {
+        let fields = [(":status", "200"), ("content-type", "application/json"), ("content-length", length)];
+        frame(kind::HEADERS, flag::END_HEADERS, stream, &block(&fields))
+    };
+    check(
+        after_hello(vec![
+            Client([ask(1, "/whole"), ask(3, "/part"), ask(5, "/left")].concat()),
+            Server([promised(1, "6"), promised(3, "6"), promised(5, "0")].concat()),
+            Server([data(1, false, b"{\"a\""), data(3, false, b"{\"a\""), data(1, false, b":1")].concat()),
+            Client(reset(5)),
+            Close(End::Finished(CLIENT)),
+            Close(End::Released),
+        ]),
+        expect![[r#"
+            1: Post "/whole" of h.test at 2
+            3: Post "/part" of h.test at 2
+            5: Post "/left" of h.test at 2
+            1: 200 Json at 3
+            3: 200 Json at 3
+            5: 200 Json at 3
+            1: < {\"a\"
+            3: < {\"a\"
+            1: < :1
+            5: Complete by rst_stream
+            1: Complete by released
+            3: ClientClosed by released
+        "#]],
+    );
+}
