@@ -157,8 +157,12 @@ pub fn invented(clean: &[Inference], got: &[Inference], tolerance: Duration) -> 
                 (_, Figure::Word(_)) if unseen && (what == "outcome" || what == "error") => true,
                 // With the body lost, the status is all there is to say.
                 (_, Figure::Word(got)) if what == "error" => want == Figure::Word(got.clone()) || g.gaps >= 1 && *got == status,
-                // Without a head: what was to come.
-                (_, Figure::Word(Some(got))) if what == "provider" && g.response.status.is_none() && got == "_OTHER" => true,
+                // Without a head, or without the host in it: what was to come.
+                (_, Figure::Word(Some(got)))
+                    if what == "provider" && (g.response.status.is_none() || g.host.is_none()) && got == "_OTHER" =>
+                {
+                    true
+                }
                 // A reason that replaced it may have come behind the end of our sight.
                 (Figure::Words(want), Figure::Words(got)) if unseen && want.len() == got.len() => true,
                 (_, Figure::Word(_)) if what == "stream" && g.response.status.is_none() => true,

@@ -4,6 +4,7 @@
 pub mod carry;
 pub mod figures;
 pub mod flow;
+pub mod h2;
 pub mod protobuf;
 pub mod recordings;
 pub mod tidy;

@@ -253,7 +253,7 @@ pub struct Place<'a> {
     pub requests: Direction,
     /// The record's `protocol`.
     pub protocol: &'static str,
-    /// What makes ids: the pipeline's seed, the connection, the exchange.
+    /// What makes ids, beside the connection's ends: the pipeline's seed, the connection where its ends are not known, the exchange.
     pub identity: [u64; 3],
 }
 
@@ -276,15 +276,29 @@ impl Place<'_> {
 
     fn trace(&self, start: Timestamp, parent: Option<TraceParent>) -> Trace {
         let mut state = start.unix_nanos();
+        let ends = self.info.endpoints.map_or(0, |e| fold(e.local) ^ fold(e.remote));
+        // A connection's number may change with what else was captured, its ends do not.
+        let [seed, number, exchange] = self.identity;
+        let identity = [seed, if self.info.endpoints.is_some() { 0 } else { number }, exchange];
         let mut next = |salt: u64| {
-            for word in self.identity {
+            for word in identity {
                 state = mix(state ^ word).wrapping_add(salt);
             }
+            state = mix(state ^ ends);
             mix(state).max(1)
         };
         let own = u128::from(next(1)) << 64 | u128::from(next(2));
         Trace { trace_id: parent.map_or(own, |p| p.trace_id), span_id: next(3), parent: parent.map(|p| p.span_id) }
     }
+}
+
+/// An address as one word.
+fn fold(address: std::net::SocketAddr) -> u64 {
+    let ip = match address.ip() {
+        std::net::IpAddr::V4(ip) => u128::from(ip.to_bits()),
+        std::net::IpAddr::V6(ip) => ip.to_bits(),
+    };
+    mix((ip as u64) ^ mix((ip >> 64) as u64 ^ u64::from(address.port())))
 }
 
 /// SplitMix64's finaliser.

@@ -169,7 +169,7 @@ impl Pipeline {
                     self.stats.gaps[n] += 1;
                 }
                 self.work(conn, at, out, |stage, sink| match stage {
-                    Stage::Http(http) => http.run(sink, at, |session, out| session.gap(dir, len, out)),
+                    Stage::Http(http) => http.run(sink, at, |session, out| session.gap(dir, at, len, out)),
                     Stage::Socket(socket) => sink.socket(socket, |socket, desk| socket.gap(dir, at, len, desk)),
                     Stage::Detecting(detecting) => detecting.gap(sink, dir, at, len),
                 })
@@ -382,10 +382,10 @@ impl Http {
                 HttpEvent::Response { id, begun, head } => calls.with(id, |call| call.response_head(begun, head, &mut cx)),
                 HttpEvent::Gap { id, of: side, .. } => calls.with(id, |call| call.gap(side)),
                 HttpEvent::Trailers { id, grpc_status } => calls.with(id, |call| call.trailers(grpc_status)),
-                HttpEvent::Over { id, how, by } => {
+                HttpEvent::Over { id, how, by, at: since } => {
                     let Some(call) = calls.remove(id) else { return };
                     let place = Place { info: sink.info, requests, protocol, identity: [sink.seed, sink.conn.0, id] };
-                    let done = call.over(at, (how, by), &place, &mut cx);
+                    let done = call.over(since.unwrap_or(at), (how, by), &place, &mut cx);
                     sink.over(done, how);
                 }
                 HttpEvent::Odd(what) => {

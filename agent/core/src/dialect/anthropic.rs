@@ -43,6 +43,8 @@ impl Dialect for Messages {
         match (head.method, path.ends_with("/messages")) {
             (Method::Post, true) if head.anthropic || path.ends_with("/v1/messages") => Match::Certain,
             (Method::Post, true) => Match::Maybe,
+            // A target that was not seen (HTTP/2): the answer decides.
+            (Method::Post, false) if path.is_empty() => Match::Maybe,
             _ => Match::No,
         }
     }

@@ -276,7 +276,8 @@ impl Reader for EventReader {
 
     fn answer(&mut self, body: &[u8], out: &mut Vec<LlmEvent>) -> FrameKind {
         let Some(response) = object::<Response<'_>>(body) else { return FrameKind::BadJson };
-        if response.object.text() != Some("response") && response.output.is_none() && !response.error.is {
+        let items = response.output.iter().flat_map(Few::iter).any(|item| item.r#type.text().is_some());
+        if response.object.text() != Some("response") && !items && !response.error.is {
             return FrameKind::Unknown;
         }
         self.started(&response, out);

@@ -70,7 +70,8 @@ impl Dialect for Unknown {
 
     fn probe(&self, head: &RequestHead) -> Match {
         let json = matches!(head.media, MediaType::Json | MediaType::Missing);
-        if head.method == Method::Post && json { Match::Maybe } else { Match::No }
+        // A target that was not seen (HTTP/2) may be any API's.
+        if head.method == Method::Post && json && !head.path.is_empty() { Match::Maybe } else { Match::No }
     }
 
     fn confirms(&self, a: &Asked) -> bool {

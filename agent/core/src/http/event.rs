@@ -25,8 +25,9 @@ pub enum HttpEvent<'a> {
     Gap { id: ExchangeId, of: Side, body_goes_on: bool },
     /// What a response's trailers say: the status of gRPC.
     Trailers { id: ExchangeId, grpc_status: Option<u32> },
-    /// An exchange is over. Each exchange ends exactly once; on HTTP/1.1 in the order of the requests.
-    Over { id: ExchangeId, how: Over, by: EndedBy },
+    /// An exchange is over, since `at` where it was known only later. Each exchange ends exactly once; on HTTP/1.1 in the order of the
+    /// requests.
+    Over { id: ExchangeId, how: Over, by: EndedBy, at: Option<Timestamp> },
     /// A surprise.
     Odd(Anomaly),
     /// The request `id` was answered by a change of protocol: what follows on the connection is not HTTP any more. The exchange is

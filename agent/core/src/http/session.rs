@@ -98,10 +98,10 @@ impl Session {
     }
 
     /// Bytes of one direction are missing.
-    pub fn gap(&mut self, dir: Direction, len: Option<u64>, out: &mut dyn FnMut(HttpEvent<'_>)) {
+    pub fn gap(&mut self, dir: Direction, at: Timestamp, len: Option<u64>, out: &mut dyn FnMut(HttpEvent<'_>)) {
         match self {
             Self::H1(s) => s.gap(dir, len, out),
-            Self::H2(s) => s.gap(dir, len, out),
+            Self::H2(s) => s.gap(dir, at, len, out),
         }
     }
 

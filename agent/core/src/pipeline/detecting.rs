@@ -26,7 +26,7 @@ impl Detecting {
         self.first[dir.index()] = None;
         self.from_start = false;
         if let Some(http) = &mut self.joined {
-            http.run(sink, at, |session, out| session.gap(dir, len, out));
+            http.run(sink, at, |session, out| session.gap(dir, at, len, out));
         }
     }
 

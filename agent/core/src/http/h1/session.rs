@@ -129,7 +129,7 @@ impl Session {
                     // Who asks again has got the answer: where a hole hid its end, the new request proves it.
                     self.answering = false;
                     for lost in self.pending.drain(..) {
-                        out(HttpEvent::Over { id: lost.id, how: Over::Lost, by: EndedBy::Lost });
+                        out(HttpEvent::Over { id: lost.id, how: Over::Lost, by: EndedBy::Lost, at: None });
                     }
                     self.down = Parser::new(Role::Responses, false);
                 }
@@ -182,7 +182,7 @@ impl Session {
             // A hole hid a response or a part of it, and several are due: whose this is cannot be told.
             self.adrift = false;
             for lost in self.pending.drain(..) {
-                out(HttpEvent::Over { id: lost.id, how: Over::Lost, by: EndedBy::Lost });
+                out(HttpEvent::Over { id: lost.id, how: Over::Lost, by: EndedBy::Lost, at: None });
             }
         }
         let Some(front) = self.pending.front() else {
@@ -223,7 +223,7 @@ impl Session {
         if std::mem::take(&mut self.answering)
             && let Some(front) = self.pending.pop_front()
         {
-            out(HttpEvent::Over { id: front.id, how, by });
+            out(HttpEvent::Over { id: front.id, how, by, at: None });
         }
     }
 
@@ -286,7 +286,7 @@ impl Session {
         if let Some(front) = self.pending.pop_front_if(|front| front.id == id) {
             // Whatever else its response holds is nobody's.
             self.answering = false;
-            out(HttpEvent::Over { id: front.id, how: Over::Complete, by: EndedBy::Terminator });
+            out(HttpEvent::Over { id: front.id, how: Over::Complete, by: EndedBy::Terminator, at: None });
         }
     }
 
@@ -296,7 +296,7 @@ impl Session {
         self.answering = false;
         self.sending = None;
         for pending in self.pending.drain(..) {
-            out(HttpEvent::Over { id: pending.id, how, by });
+            out(HttpEvent::Over { id: pending.id, how, by, at: None });
         }
     }
 }
@@ -321,7 +321,7 @@ mod tests {
                     HttpEvent::ResponseBody { id, bytes } => format!("{id}: < {}\n", String::from_utf8_lossy(bytes)),
                     HttpEvent::Gap { id, of, body_goes_on } => format!("{id}: gap in {of:?}, goes on: {body_goes_on}\n"),
                     HttpEvent::Trailers { id, grpc_status } => format!("{id}: trailers {grpc_status:?}\n"),
-                    HttpEvent::Over { id, how, by } => format!("{id}: {how:?} by {}\n", by.as_str()),
+                    HttpEvent::Over { id, how, by, .. } => format!("{id}: {how:?} by {}\n", by.as_str()),
                     HttpEvent::Odd(a) => format!("odd {}\n", a.as_str()),
                     HttpEvent::Upgraded { id, .. } => format!("{id}: upgraded\n"),
                 });

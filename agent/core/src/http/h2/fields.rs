@@ -96,16 +96,20 @@ impl Head {
     /// confirm it. A target that is lost is empty.
     pub fn request(self, end: bool) -> RequestHead {
         let method = self.method.unwrap_or(if self.unknown || self.unread { Method::Post } else { Method::Other });
-        self.fields.request(method, self.target.as_deref().unwrap_or_default(), body(end))
+        self.fields.request(method, self.target.as_deref().unwrap_or_default(), body(end, self.length))
     }
 
     /// The head of a response.
     pub fn response(self, status: u16, end: bool) -> ResponseHead {
-        self.fields.response(status, body(end))
+        self.fields.response(status, body(end, self.length))
     }
 }
 
 /// A body is as long as its stream says.
-fn body(end: bool) -> BodyLength {
-    if end { BodyLength::Empty } else { BodyLength::UntilClose }
+fn body(end: bool, length: Option<u64>) -> BodyLength {
+    match (end, length) {
+        (true, _) => BodyLength::Empty,
+        (false, Some(n)) => BodyLength::Bytes(n),
+        (false, None) => BodyLength::UntilClose,
+    }
 }

@@ -5,10 +5,13 @@
 //!
 //! Holes. One of known length within DATA concerns that stream alone. After any other, frames of any kind may be missing: every
 //! open stream has a gap in that direction, its end may be lost, and header fields may refer to what was not seen.
+//!
+//! What stands behind a hole comes late, with instants that the other direction has passed already: a tap waits whether the hole is
+//! filled. So a stream that its client resets is over only when the server's direction has come that far ([`Session::settle_left`]).
 
 use rustc_hash::FxHashMap;
 
-use super::block::Headers;
+use super::block::{Block, Headers};
 use super::fields::{Head, Kind};
 use super::frame::{Begins, Hole, Part};
 use super::half::Half;
@@ -19,6 +22,9 @@ use std::time::Duration;
 
 /// Streams that may be open on one connection.
 pub const MAX_STREAMS: usize = 1 << 17;
+
+/// How long what stands behind a hole may be held back: longer than any tap does.
+const HELD_BACK: Duration = Duration::from_secs(4);
 
 /// No length, or one that no answer of ours has: four bytes are what a hundred thousand streams can afford.
 const UNPROMISED: u32 = u32::MAX;
@@ -36,9 +42,17 @@ struct Stream {
     answered: bool,
     /// Whether a hole may hide its end.
     adrift: bool,
+    /// Whether the client has reset it.
+    left: bool,
     /// How many bytes of the response its `content-length` still promises. A client that has them all may leave without waiting for
     /// END_STREAM, which some servers send in a frame of its own (curl does). `UNPROMISED` where no length was told.
     due: u32,
+}
+
+impl Stream {
+    fn new(last: Timestamp) -> Self {
+        Self { last, asked: false, answered: false, adrift: false, left: false, due: UNPROMISED }
+    }
 }
 
 /// The streams of one connection.
@@ -58,8 +72,12 @@ pub struct Session {
     highest: u32,
     /// Whether requests may have been missed.
     missed: bool,
+    /// The highest stream of whose response something came before its request. What a tap held back because of a hole comes late.
+    too_early: u32,
     /// The last stream that the server will answer.
     last_answered: u32,
+    /// Streams that their client has reset, and when.
+    left: Vec<(Timestamp, u32)>,
     client_finished: bool,
     now: Timestamp,
 }
@@ -78,7 +96,7 @@ impl Session {
     /// A connection that changed from HTTP/1.1 (RFC 7540 §3.2): its exchange `id`, whose request is complete, goes on as stream 1.
     pub fn upgraded(requests: Direction, id: ExchangeId) -> Self {
         let mut session = Self { base: id.wrapping_sub(1), highest: 1, ..Self::new(requests) };
-        session.streams.insert(1, Stream { last: Timestamp::default(), asked: true, answered: false, adrift: false, due: UNPROMISED });
+        session.streams.insert(1, Stream { asked: true, ..Stream::new(Timestamp::default()) });
         // What the client reads with stands in a field of its request.
         session.down.fields.allow(u32::MAX);
         session
@@ -95,7 +113,9 @@ impl Session {
             base: 0,
             highest: 0,
             missed: false,
+            too_early: 0,
             last_answered: u32::MAX,
+            left: Vec::new(),
             client_finished: false,
             now: Timestamp::default(),
         }
@@ -114,7 +134,7 @@ impl Session {
     /// Bytes that are buffered.
     pub fn buffered(&self) -> usize {
         let halves = [&self.up, &self.down].map(|h| h.frames.buffered() + h.fields.buffered());
-        halves[0] + halves[1] + self.streams.capacity() * size_of::<(u32, Stream)>()
+        halves[0] + halves[1] + self.streams.capacity() * size_of::<(u32, Stream)>() + self.left.capacity() * size_of::<(Timestamp, u32)>()
     }
 
     /// Bytes skipped in both directions since a frame was found.
@@ -125,10 +145,14 @@ impl Session {
     /// Whose body's next part `bytes` are, and that part, if they are one frame of DATA and nothing follows from it.
     #[inline]
     pub fn whole_part<'a>(&mut self, dir: Direction, at: Timestamp, bytes: &'a [u8]) -> Option<(ExchangeId, &'a [u8])> {
-        if dir == self.requests {
+        if dir == self.requests || !self.left.is_empty() {
             return None;
         }
         let (stream, data) = self.down.frames.whole_data(bytes)?;
+        // Where a length is counted down, each byte is to be seen once.
+        if self.recent.0 != stream && self.streams.get(&stream).is_none_or(|s| s.due != UNPROMISED) {
+            return None;
+        }
         self.now = at;
         self.is_answered(stream, at, data.len()).then(|| (self.id(stream), data))
     }
@@ -142,6 +166,9 @@ impl Session {
     /// be taken with that in mind.
     pub fn data<'a>(&mut self, dir: Direction, at: Timestamp, mut bytes: &'a [u8], out: Out<'_>) -> &'a [u8] {
         self.now = at;
+        if dir != self.requests {
+            self.settle_left(at, out);
+        }
         loop {
             let is_request = dir == self.requests;
             let Self { up, down, streams, .. } = self;
@@ -156,7 +183,11 @@ impl Session {
                 }
                 Part::Data(stream, bytes) => self.response_data(stream, at, bytes, out),
                 Part::Headers(Headers { stream, begun, end, block }) => {
+                    let in_hole = block == Block::Lost;
                     let head = half.read(block, out);
+                    if in_hole {
+                        self.head_lost(is_request, stream, out);
+                    }
                     if !self.sure && stream % 2 == 1 {
                         if self.decide(dir, head.kind()) {
                             self.headers(dir == self.requests, (stream, begun, end), head, out);
@@ -168,10 +199,8 @@ impl Session {
                 }
                 Part::End(stream) if is_request => self.request_ends(stream, at, out),
                 Part::End(stream) => self.response_ends(stream, out),
-                Part::Reset(stream) => {
-                    let how = if is_request { Over::ClientClosed } else { Over::ServerReset };
-                    self.over(stream, how, EndedBy::StreamReset, out);
-                }
+                Part::Reset(stream) if is_request => self.leave(stream, at),
+                Part::Reset(stream) => self.over(stream, Over::ServerReset, EndedBy::StreamReset, out),
                 Part::Goaway(last) if !is_request => self.goaway(last, out),
                 Part::Goaway(_) => {}
                 // Whoever says it reads with such a table what the other one writes.
@@ -235,14 +264,26 @@ impl Session {
             out(HttpEvent::Odd(Anomaly::PipelineTooDeep));
             return;
         }
-        self.streams.insert(stream, Stream { last: self.now, asked: end, answered: false, adrift: false, due: UNPROMISED });
+        self.streams.insert(stream, Stream { asked: end, ..Stream::new(self.now) });
         let id = self.id(stream);
         out(HttpEvent::Request { id, begun, head: head.request(end) });
         if end {
             out(HttpEvent::RequestEnd { id });
         }
+        if stream <= self.too_early {
+            self.head_lost(false, stream, out);
+        }
         if stream > self.last_answered {
             self.over(stream, Over::ServerClosed, EndedBy::Goaway, out);
+        }
+    }
+
+    /// A head of a stream is in a hole or was passed over.
+    fn head_lost(&mut self, is_request: bool, stream: u32, out: Out<'_>) {
+        let of = if is_request { Side::Request } else { Side::Response };
+        if let Some(s) = self.streams.get_mut(&stream).filter(|s| !(is_request && s.asked)) {
+            s.adrift = true;
+            out(HttpEvent::Gap { id: self.id(stream), of, body_goes_on: false });
         }
     }
 
@@ -265,7 +306,10 @@ impl Session {
     fn is_answered(&mut self, stream: u32, at: Timestamp, length: usize) -> bool {
         if self.recent.0 != stream {
             self.settle_recent();
-            let Some(s) = self.streams.get_mut(&stream).filter(|s| s.answered) else { return false };
+            let Some(s) = self.streams.get_mut(&stream).filter(|s| s.answered) else {
+                self.note_early(stream);
+                return false;
+            };
             if s.due != UNPROMISED {
                 // What is counted is looked up each time; streamed answers promise no length.
                 (s.due, s.last) = (s.due.saturating_sub(u32::try_from(length).unwrap_or(u32::MAX)), at);
@@ -274,6 +318,12 @@ impl Session {
         }
         self.recent = (stream, at);
         true
+    }
+
+    fn note_early(&mut self, stream: u32) {
+        if stream % 2 == 1 && stream > self.highest {
+            self.too_early = self.too_early.max(stream);
+        }
     }
 
     /// Writes down when the stream came last that was not looked up.
@@ -292,6 +342,7 @@ impl Session {
             if is_final && (self.missed || stream > self.highest) {
                 out(HttpEvent::Odd(Anomaly::OrphanResponse));
             }
+            self.note_early(stream);
             return;
         };
         s.last = self.now;
@@ -308,8 +359,13 @@ impl Session {
                         out(HttpEvent::Trailers { id, grpc_status });
                     }
                 }
-                None if head.unknown || head.unread => {}
-                None => out(HttpEvent::Odd(Anomaly::BadHead)),
+                // What comes cannot be read without it.
+                None => {
+                    s.adrift = true;
+                    if !(head.unknown || head.unread) {
+                        out(HttpEvent::Odd(Anomaly::BadHead));
+                    }
+                }
             }
         }
         if end {
@@ -330,15 +386,36 @@ impl Session {
         }
     }
 
+    /// The client has reset a stream.
+    fn leave(&mut self, stream: u32, at: Timestamp) {
+        if let Some(s) = self.streams.get_mut(&stream).filter(|s| !s.left) {
+            // What it goes on to send is not asked any more.
+            (s.left, s.asked) = (true, true);
+            self.left.push((at, stream));
+        }
+    }
+
+    /// Streams that their client has reset until `until` are over: the server's direction has come that far, or will come no further.
+    fn settle_left(&mut self, until: Timestamp, out: Out<'_>) {
+        let due = self.left.iter().take_while(|(at, _)| *at <= until).count();
+        for (at, stream) in self.left.drain(..due).collect::<Vec<_>>() {
+            self.over_at(stream, Over::ClientClosed, EndedBy::StreamReset, Some(at), out);
+        }
+    }
+
     /// A stream is over.
     fn over(&mut self, stream: u32, how: Over, by: EndedBy, out: Out<'_>) {
+        self.over_at(stream, how, by, None, out);
+    }
+
+    fn over_at(&mut self, stream: u32, how: Over, by: EndedBy, at: Option<Timestamp>, out: Out<'_>) {
         if self.recent.0 == stream {
             self.recent = Default::default();
         }
         if let Some(s) = self.streams.remove(&stream) {
             let cut = matches!(how, Over::ClientClosed | Over::ServerClosed | Over::ServerReset);
             let how = if cut && s.due == 0 && !s.adrift { Over::Complete } else { how };
-            out(HttpEvent::Over { id: self.id(stream), how, by });
+            out(HttpEvent::Over { id: self.id(stream), how, by, at });
         }
     }
 
@@ -350,14 +427,17 @@ impl Session {
     }
 
     /// Bytes of one direction are missing.
-    pub fn gap(&mut self, dir: Direction, len: Option<u64>, out: Out<'_>) {
+    pub fn gap(&mut self, dir: Direction, at: Timestamp, len: Option<u64>, out: Out<'_>) {
         let is_request = dir == self.requests;
         let half = if is_request { &mut self.up } else { &mut self.down };
         match half.frames.hole(len) {
             Hole::InData(stream) => {
-                let (of, open) = match self.streams.get(&stream) {
+                let (of, open) = match self.streams.get_mut(&stream) {
                     Some(s) if is_request => (Side::Request, !s.asked),
-                    Some(_) => (Side::Response, true),
+                    Some(s) => {
+                        s.due = UNPROMISED;
+                        (Side::Response, true)
+                    }
                     None => (Side::Response, false),
                 };
                 if open {
@@ -368,7 +448,7 @@ impl Session {
             Hole::FramingLost => self.framing_lost(is_request, out),
         }
         // What the hole completed.
-        self.data(dir, self.now, &[], out);
+        self.data(dir, at, &[], out);
     }
 
     /// Frames of any kind may be missing in one direction.
@@ -407,6 +487,7 @@ impl Session {
         };
         self.up.frames.deafen();
         self.down.frames.deafen();
+        self.settle_left(Timestamp::from_unix_nanos(u64::MAX), out);
         let ours = matches!(how, Over::Evicted | Over::InputEnded);
         for stream in self.sorted(|_, _| true) {
             let adrift = self.streams.get(&stream).is_some_and(|s| s.adrift) && !ours;
@@ -424,6 +505,9 @@ impl Session {
     /// Streams of which nothing came for `idle` are over, whatever the others do.
     pub fn expire(&mut self, now: Timestamp, idle: Duration, out: Out<'_>) {
         self.settle_recent();
+        // No later than now, and no earlier than it can be known.
+        let settled = now.unix_nanos().saturating_sub(HELD_BACK.as_nanos() as u64);
+        self.settle_left(Timestamp::from_unix_nanos(settled), out);
         for stream in self.sorted(|_, s| now.since(s.last) >= idle) {
             let adrift = self.streams.get(&stream).is_some_and(|s| s.adrift);
             self.over(stream, if adrift { Over::Lost } else { Over::Timeout }, EndedBy::Idle, out);

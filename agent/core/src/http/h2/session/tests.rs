@@ -54,7 +54,10 @@ fn shown(event: HttpEvent<'_>) -> String {
         HttpEvent::ResponseBody { id, bytes } => format!("{id}: < {}\n", bytes.escape_ascii()),
         HttpEvent::Gap { id, of, body_goes_on } => format!("{id}: gap in {of:?}, goes on: {body_goes_on}\n"),
         HttpEvent::Trailers { id, grpc_status } => format!("{id}: trailers {grpc_status:?}\n"),
-        HttpEvent::Over { id, how, by } => format!("{id}: {how:?} by {}\n", by.as_str()),
+        HttpEvent::Over { id, how, by, at } => {
+            let since = at.map_or(String::new(), |at| format!(" since {}", at.unix_nanos()));
+            format!("{id}: {how:?} by {}{since}\n", by.as_str())
+        }
         HttpEvent::Odd(what) => format!("odd {}\n", what.as_str()),
         HttpEvent::Upgraded { id, .. } => format!("{id}: upgraded\n"),
     }
@@ -75,7 +78,7 @@ fn run(session: &mut Session, steps: Vec<Step>, size: usize) -> String {
         match step {
             Client(bytes) => feed(session, CLIENT, &bytes, out),
             Server(bytes) => feed(session, SERVER, &bytes, out),
-            Gap(dir, len) => session.gap(dir, len, out),
+            Gap(dir, len) => session.gap(dir, at, len, out),
             Close(end) => session.close(end, out),
             Expire => session.expire(at.plus(Duration::from_nanos(10)), Duration::from_nanos(12), out),
             GiveUp(id) => session.give_up(id, out),
@@ -185,11 +188,11 @@ fn how_streams_end() {
             1: 200 EventStream at 3
             3: 200 EventStream at 3
             5: 200 EventStream at 3
-            1: ClientClosed by rst_stream
+            1: ClientClosed by rst_stream since 4
             3: ServerReset by rst_stream
             5: Complete by end_stream
-            7: ClientClosed by rst_stream
             9: Complete by terminator
+            7: ClientClosed by rst_stream since 7
             13: ServerClosed by goaway
             15: Post "/15" of h.test at 10
             15: ServerClosed by goaway
@@ -312,9 +315,61 @@ fn a_header_block_in_a_hole() {
             1: 200 EventStream at 5
             1: < x
             1: Complete by end_stream
+            3: gap in Response, goes on: false
             3: Lost by capture_gap
         "#]],
     );
+}
+
+#[test]
+fn a_response_before_its_request_was_not_seen() {
+    check(
+        after_hello(vec![
+            Gap(CLIENT, None),
+            Server([answer(1, "200"), data(1, false, b"missed")].concat()),
+            Client([ask(1, "/1"), data(1, true, b""), ask(3, "/3"), data(3, true, b"")].concat()),
+            Server([data(1, true, b"x"), answer(3, "200"), data(3, true, b"y")].concat()),
+        ]),
+        expect![[r#"
+            odd orphan_response
+            1: Post "/1" of h.test at 4
+            1: gap in Response, goes on: false
+            1: asked
+            3: Post "/3" of h.test at 4
+            3: asked
+            1: Lost by capture_gap
+            3: 200 EventStream at 5
+            3: < y
+            3: Complete by end_stream
+        "#]],
+    );
+}
+
+#[test]
+fn what_was_held_back_behind_a_hole_still_counts() {
+    let mut session = Session::new(CLIENT);
+    let mut log = run(&mut session, after_hello(vec![Client(ask(1, "/1")), Server(answer(1, "200"))]), usize::MAX);
+    let at = Timestamp::from_unix_nanos;
+    let mut out = |e: HttpEvent<'_>| log.push_str(&shown(e));
+    // The client leaves, then the tap hands on what it had held back, then what came later.
+    session.data(CLIENT, at(50), &reset(1), &mut out);
+    session.gap(SERVER, at(40), Some(9), &mut out);
+    session.data(SERVER, at(40), &data(1, false, b"before"), &mut out);
+    session.data(SERVER, at(60), &data(1, false, b"behind"), &mut out);
+    // Nothing more comes: after a while it is over all the same.
+    session.data(CLIENT, at(70), &[ask(3, "/3"), reset(3), reset(3), data(3, false, b"x")].concat(), &mut out);
+    session.expire(at(80), Duration::from_secs(600), &mut out);
+    session.expire(at(80).plus(HELD_BACK), Duration::from_secs(600), &mut out);
+    expect![[r#"
+        1: Post "/1" of h.test at 2
+        1: 200 EventStream at 3
+        1: gap in Response, goes on: false
+        1: < before
+        1: ClientClosed by rst_stream since 50
+        3: Post "/3" of h.test at 70
+        3: ClientClosed by rst_stream since 70
+    "#]]
+    .assert_eq(&log);
 }
 
 #[test]
@@ -460,7 +515,7 @@ fn a_client_that_has_what_was_promised_may_leave_without_the_end() {
             1: < {\"a\"
             3: < {\"a\"
             1: < :1
-            5: Complete by rst_stream
+            5: Complete by rst_stream since 5
             1: Complete by released
             3: ClientClosed by released
         "#]],

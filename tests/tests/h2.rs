@@ -1,0 +1,193 @@
+//! What is measured over HTTP/1.1 is measured over HTTP/2: the same records, whatever the peers make of frames and header tables, alone
+//! or among others on one connection, whatever the network does to it, and nothing made up where the capture has holes.
+
+use std::time::Duration;
+
+use tokengauge_core::tcp::build::Fault;
+use tokengauge_tests::carry::{can_carry, carry};
+use tokengauge_tests::figures::{differences, invented};
+use tokengauge_tests::flow::{Flow, Measured, OPEN, Seat, Step, fixtures};
+use tokengauge_tests::h2::{Style, over_h2, together};
+use tokengauge_tests::recordings;
+
+const TOLERANCE: Duration = Duration::from_micros(100);
+const STYLES: [Style; 3] = [Style::PLAIN, Style::USUAL, Style::ODD];
+
+/// Our own flows, and the recordings where there are any.
+fn flows() -> Vec<Flow> {
+    let own = fixtures().into_iter().map(|(_, flow)| flow);
+    own.chain(recordings::all().unwrap_or_default().iter().map(|r| r.flow())).collect()
+}
+
+fn report(wrong: &[String]) {
+    let shown: Vec<&str> = wrong.iter().take(60).map(String::as_str).collect();
+    assert!(wrong.is_empty(), "{}:\n{}", wrong.len(), shown.join("\n"));
+}
+
+/// In what two measurements differ but for the protocol.
+fn compare(clean: &Measured, got: &Measured, tolerance: Duration) -> Vec<String> {
+    let mut bad = differences(&clean.inferences, &got.inferences, tolerance);
+    bad.retain(|b| !b.contains(": protocol "));
+    for i in &got.inferences {
+        if i.protocol != "http/2" {
+            bad.push(format!("protocol {}", i.protocol));
+        }
+    }
+    bad
+}
+
+#[test]
+fn http_2_measures_as_http_1_does() {
+    let (mut wrong, mut carried, mut records) = (Vec::new(), 0, 0);
+    for flow in flows() {
+        let clean = flow.measure();
+        for style in STYLES {
+            let Some(h2) = over_h2(&flow, style) else { continue };
+            let got = h2.measure();
+            carried += 1;
+            records += got.inferences.len();
+            let mut bad = compare(&clean, &got, Duration::ZERO);
+            if (got.stats.exchanges, got.stats.non_llm, got.stats.events)
+                != (clean.stats.exchanges, clean.stats.non_llm, clean.stats.events)
+            {
+                bad.push(format!("{:?}, not {:?}", got.stats, clean.stats));
+            }
+            wrong.extend(bad.into_iter().map(|b| format!("{} {style:?}: {b}", flow.name)));
+        }
+    }
+    report(&wrong);
+    assert!(carried > 300 && records > 200, "{carried} carried, {records} records");
+}
+
+#[test]
+fn pieces_of_every_size_measure_the_same() {
+    let mut wrong = Vec::new();
+    for flow in fixtures().into_iter().filter_map(|(_, flow)| over_h2(&flow, Style::ODD)) {
+        let whole = flow.measure();
+        for size in 1..=64 {
+            let cut = flow.cut(size).measure();
+            let mut bad = differences(&whole.inferences, &cut.inferences, Duration::ZERO);
+            if cut.stats != whole.stats {
+                bad.push(format!("{:?}, not {:?}", cut.stats, whole.stats));
+            }
+            wrong.extend(bad.into_iter().map(|b| format!("{} in pieces of {size}: {b}", flow.name)));
+        }
+    }
+    report(&wrong);
+}
+
+/// All flows at once, each a little later, so that their frames stand between each other: the shifted flows, and the connection.
+fn all_at_once(flows: Vec<Flow>, style: Style) -> (Vec<Flow>, Flow) {
+    let shifted: Vec<(Flow, Duration)> = flows.into_iter().zip(0..).map(|(f, n)| (f, Duration::from_micros(3137 * n))).collect();
+    let (taken, connection) = together(&shifted, style);
+    let later = |step: &Step, by: Duration| match step.clone() {
+        Step::Data(at, who, bytes) => Step::Data(at + by, who, bytes),
+        Step::Gap(at, who, len) => Step::Gap(at + by, who, len),
+        Step::End(at, end) => Step::End(at + by, end),
+        Step::Tick(at) => Step::Tick(at + by),
+    };
+    let alone = taken.iter().map(|n| &shifted[*n]).map(|(f, by)| f.with(f.steps.iter().map(|s| later(s, *by)).collect()));
+    (alone.map(|f| Flow { seat: Seat::Client, ..f }).collect(), Flow { seat: Seat::Client, ..connection })
+}
+
+/// Flows whose API nothing but the target names.
+const NAMED_BY_TARGET: [(&str, &str); 3] = [
+    ("bedrock.invoke/whole-chat.flow", "where the target is lost, an answer in OpenAI's form is taken for OpenAI's"),
+    ("bedrock.invoke/whole-claude.flow", "where the target is lost, an answer in Anthropic's form is taken for Anthropic's"),
+    ("gemini.interactions/error.flow", "where the target is lost, the events are taken for those of another API with such names"),
+];
+
+#[test]
+fn concurrent_streams_measure_as_connections_of_their_own() {
+    for style in STYLES {
+        let (alone, connection) = all_at_once(flows(), style);
+        let mut clean = Measured { inferences: Vec::new(), stats: Default::default() };
+        for flow in &alone {
+            clean.inferences.extend(flow.measure().inferences);
+        }
+        let sorted = |mut m: Measured| {
+            m.inferences.sort_by_key(|i| (i.timing.start, i.response.id.as_ref().map(|n| n.as_str().to_owned())));
+            m
+        };
+        let (clean, got) = (sorted(clean), sorted(connection.measure()));
+        assert!(clean.inferences.len() > 60, "{}", clean.inferences.len());
+        report(&compare(&clean, &got, Duration::ZERO));
+        for size in [1, 2, 7, 9, 10, 63] {
+            let cut = sorted(connection.cut(size).measure());
+            report(&compare(&clean, &cut, Duration::ZERO));
+        }
+    }
+}
+
+fn carriers() -> Vec<Flow> {
+    let seen = |f: Flow| Flow { seat: Seat::Middle, ..f };
+    let single = fixtures().into_iter().filter(|(_, f)| can_carry(f)).filter_map(|(_, f)| over_h2(&f, Style::USUAL));
+    let (_, all) = all_at_once(fixtures().into_iter().map(|(_, f)| f).collect(), Style::ODD);
+    single.chain([all]).map(seen).collect()
+}
+
+#[test]
+fn retransmitted_reordered_and_duplicated_packets_change_nothing() {
+    let mut wrong = Vec::new();
+    for flow in carriers() {
+        for size in [60_000, 200] {
+            let (clean, _) = carry(&flow, size, &[]).measure();
+            for fault in [Fault::Retransmit(1), Fault::Retransmit(3), Fault::Reorder(2), Fault::Reorder(3), Fault::Twice] {
+                let (got, _) = carry(&flow, size, &[fault]).measure();
+                let mut bad = differences(&clean.inferences, &got.inferences, TOLERANCE);
+                if size < 60_000 && matches!(fault, Fault::Reorder(_)) {
+                    // Pieces of one write that change places are readable at one instant instead of 0.1 µs apart.
+                    bad.retain(|b| !["arrivals", "OneArrival", "tpot Time(None)", "max_stall Time(None)"].iter().any(|w| b.contains(w)));
+                }
+                wrong.extend(bad.into_iter().map(|b| format!("{} segments of {size} {fault:?}: {b}", flow.name)));
+            }
+        }
+    }
+    report(&wrong);
+}
+
+#[test]
+fn a_gap_at_every_frame_invents_nothing() {
+    let mut wrong = Vec::new();
+    for flow in fixtures().into_iter().filter_map(|(_, flow)| over_h2(&flow, Style::ODD)) {
+        if OPEN.iter().any(|(name, _)| *name == flow.name) {
+            continue;
+        }
+        let clean = flow.measure();
+        for (n, step) in flow.steps.iter().enumerate() {
+            let Step::Data(at, who, bytes) = step else { continue };
+            let mut begins = vec![0];
+            while let Some(&[a, b, c]) = begins.last().and_then(|at| bytes.get(*at..*at + 3)) {
+                let preface = if n == 0 && begins.len() == 1 { 24 } else { usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c) };
+                begins.push(begins[begins.len() - 1] + preface + if n == 0 && begins.len() == 1 { 0 } else { 9 });
+            }
+            let ends = begins.iter().map(|b| (*b).min(bytes.len())).collect::<Vec<_>>();
+            // A frame, its header, its payload's first half, from its middle to the write's end.
+            let parts = ends.windows(2).flat_map(|w| {
+                let (from, to) = (w[0], w[1]);
+                let middle = from + 9 + to.saturating_sub(from + 9) / 2;
+                [(from, to), (from, from + 9), (from + 9, middle), (middle, bytes.len()), (middle, to)]
+            });
+            let named = NAMED_BY_TARGET.iter().any(|(name, _)| *name == flow.name);
+            for (from, to) in parts.map(|(a, b)| (a.min(bytes.len()), b.min(bytes.len()))).filter(|(a, b)| a < b) {
+                for told in [true, false] {
+                    let mut new = vec![
+                        Step::Data(*at, *who, bytes[..from].to_vec()),
+                        Step::Gap(*at, *who, told.then_some((to - from) as u64)),
+                        Step::Data(*at, *who, bytes[to..].to_vec()),
+                    ];
+                    new.retain(|s| !matches!(s, Step::Data(_, _, b) if b.is_empty()));
+                    let mut steps = flow.steps.clone();
+                    steps.splice(n..=n, new);
+                    let got = flow.with(steps).measure();
+                    let mut bad = invented(&clean.inferences, &got.inferences, Duration::ZERO);
+                    bad.retain(|b| {
+                        !named || ![": api ", ": operation ", ": generated ", ": arrivals "].iter().any(|what| b.contains(what))
+                    });
+                    wrong.extend(bad.into_iter().map(|b| format!("{} write {n} bytes {from}..{to} told {told}: {b}", flow.name)));
+                }
+            }
+        }
+    }
+    report(&wrong);
+}
