@@ -253,7 +253,7 @@ def compare(seen: dict[str, Any], record: dict[str, Any] | None, score: Score) -
         "finish": record["response"]["finish_reasons"], "error": (record["error"] or {}).get("type"),
     }  # fmt: skip
     want = {
-        "api": case["api"], "outcome": case["outcome"], "protocol": "h2", "stream": not case.get("unary"),
+        "api": case["api"], "outcome": case["outcome"], "protocol": "http/2", "stream": not case.get("unary"),
         "finish": case["finish"], "error": case.get("error"),
     }  # fmt: skip
     score.check(said == want, f"{what}: {said}" + ("" if said == want else f" instead of {want}"))
@@ -289,7 +289,7 @@ def main() -> None:
         dump = subprocess.Popen(
             ["tcpdump", "-i", "lo", "-U", "-s", "0", "-B", "8192", "-w", str(capture), f"tcp port {port}"], stderr=subprocess.PIPE
         )
-        assert dump.stderr and b"listening" in dump.stderr.readline() + dump.stderr.readline()
+        assert dump.stderr and any(b"listening" in line for line in iter(dump.stderr.readline, b"")), "tcpdump does not listen"
         try:
             seen = run(port)
             time.sleep(1)

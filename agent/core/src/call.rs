@@ -380,7 +380,7 @@ impl Call {
             }
             (_, None) => asked_stream,
         };
-        if !stream && !matches!(self.body, Body::Json(_)) {
+        if !stream && !matches!(self.body, Body::Json(_)) && !grpc {
             // What the head counted stands for the body only where that was read.
             self.measure.facts.usage = None;
         }
