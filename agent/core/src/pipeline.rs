@@ -16,7 +16,8 @@ use crate::anomaly::{Anomalies, Anomaly};
 use crate::call::Call;
 use crate::calls::Calls;
 use crate::dialect::LlmEvent;
-use crate::http::event::{HttpEvent, Over};
+use crate::dialect::shape::Shape;
+use crate::http::event::{ExchangeId, HttpEvent, Over};
 use crate::http::head::Upgrade;
 use crate::http::session::Session;
 use crate::inference::Inference;
@@ -25,11 +26,13 @@ use crate::socket::{Desk, Socket};
 use crate::stream::{ConnId, ConnInfo, Direction, End, GapReason, StreamEvent, Timestamp, Verdict};
 
 mod detecting;
+mod lane;
 mod late;
 mod sink;
 mod soon;
 
 use detecting::Detecting;
+use lane::Lanes;
 use sink::Sink;
 
 pub use late::{Late, Overdue};
@@ -82,10 +85,14 @@ impl Default for Options {
     }
 }
 
+/// What a tap may keep with a direction of a connection, so that the pipeline need not look for it: see [`Pipeline::tagged`]. 0 is good for any.
+pub type Tag = u32;
+
 /// The pipeline of one tap.
 #[derive(Debug, Default)]
 pub struct Pipeline {
     options: Options,
+    lanes: Lanes,
     /// Boxed, so that a look-up touches the few lines of the index and then just what it needs of the connection.
     conns: FxHashMap<ConnId, Box<Conn>>,
     stats: PipelineStats,
@@ -106,6 +113,8 @@ struct Conn {
     others: Option<u32>,
     /// Which directions have said that they are done.
     finished: [bool; 2],
+    /// Its lane, if it has one.
+    lane: Tag,
     info: ConnInfo,
 }
 
@@ -154,7 +163,7 @@ impl Pipeline {
                 self.stats.open_connections += 1;
                 let from_start = info.from_start;
                 let stage = Stage::Detecting(Box::new(Detecting { first: [None, None], passed: 0, from_start, joined: None }));
-                self.conns.insert(conn, Box::new(Conn { stage, last: at, buffered: 0, others: Some(0), finished: [false; 2], info }));
+                self.conns.insert(conn, Box::new(Conn { stage, last: at, buffered: 0, others: Some(0), finished: [false; 2], lane: 0, info }));
                 Verdict::Watch
             }
             StreamEvent::Identified { conn, endpoints } => {
@@ -197,10 +206,36 @@ impl Pipeline {
     }
 
     /// Takes the next bytes of one direction of a connection, as [`StreamEvent::Data`] does.
-    #[inline]
     pub fn data(&mut self, conn: ConnId, dir: Direction, at: Timestamp, bytes: &[u8], out: &mut Vec<Inference>) -> Verdict {
+        let mut tag = self.conns.get(&conn).map_or(0, |conn| conn.lane);
+        self.tagged(&mut tag, conn, dir, at, bytes, out)
+    }
+
+    /// As [`Pipeline::data`], for a tap that keeps a tag with each direction of a connection, which is set here.
+    #[inline]
+    pub fn tagged(
+        &mut self,
+        tag: &mut Tag,
+        conn: ConnId,
+        dir: Direction,
+        at: Timestamp,
+        bytes: &[u8],
+        out: &mut Vec<Inference>,
+    ) -> Verdict {
         self.stats.bytes += bytes.len() as u64;
-        // The common case is one event in one chunk in one piece, like the one before.
+        let rest = self.short(*tag, (conn, dir, at), bytes, out);
+        if rest.is_empty() {
+            return Verdict::Watch;
+        }
+        let verdict = self.long(conn, dir, at, rest, out);
+        *tag = self.conns.get(&conn).map_or(0, |conn| conn.lane);
+        verdict
+    }
+
+    /// What is in no lane.
+    #[inline(never)]
+    fn long(&mut self, conn: ConnId, dir: Direction, at: Timestamp, bytes: &[u8], out: &mut Vec<Inference>) -> Verdict {
+        // On HTTP/2 the common case is one event in one frame in one piece, like the one before.
         if let Some(c) = self.conns.get_mut(&conn)
             && let Stage::Http(http) = &mut c.stage
             && let Some((id, part)) = http.session.whole_part(dir, at, bytes)
@@ -235,6 +270,7 @@ impl Pipeline {
     /// Lets `step` work on a connection, then sees to what follows from it: mutes, bounds, counts.
     fn work(&mut self, id: ConnId, at: Timestamp, out: &mut Vec<Inference>, step: impl FnOnce(&mut Stage, &mut Sink<'_>)) -> Verdict {
         let Some(conn) = self.conns.get_mut(&id) else { return Verdict::Mute };
+        self.lanes.settle(conn);
         conn.last = at;
         let mut sink = Sink {
             info: &conn.info,
@@ -248,6 +284,7 @@ impl Pipeline {
         };
         step(&mut conn.stage, &mut sink);
         let mute = sink.mute;
+        self.lanes.open(id, conn);
         let buffered = conn.stage.buffered();
         self.buffered = self.buffered + buffered - conn.buffered;
         conn.buffered = buffered;
@@ -274,12 +311,14 @@ impl Pipeline {
         }
         self.last_save = at;
         self.buffered = 0;
-        for conn in self.conns.values_mut() {
+        for (id, conn) in &mut self.conns {
+            self.lanes.settle(conn);
             match &mut conn.stage {
                 Stage::Detecting { .. } => {}
                 Stage::Http(http) => http.calls.save(),
                 Stage::Socket(socket) => socket.forget_gaps(),
             }
+            self.lanes.open(*id, conn);
             conn.buffered = conn.stage.buffered();
             self.buffered += conn.buffered;
         }
@@ -302,7 +341,8 @@ impl Pipeline {
     }
 
     fn forget(&mut self, id: ConnId) {
-        if let Some(conn) = self.conns.remove(&id) {
+        if let Some(mut conn) = self.conns.remove(&id) {
+            self.lanes.close(&mut conn);
             self.buffered -= conn.buffered;
             self.stats.open_connections -= 1;
         }
@@ -347,6 +387,13 @@ impl Http {
 
     fn buffered(&self) -> usize {
         self.session.buffered() + self.calls.buffered()
+    }
+
+    /// The exchange whose response comes, and what its next event looks like if it is like the last one: when nothing else is under way.
+    #[inline]
+    fn steady(&self) -> Option<(ExchangeId, &Shape)> {
+        let id = self.session.before_chunk()?;
+        Some((id, self.calls.get(id)?.steady()?))
     }
 
     /// Takes the next bytes. What is HTTP no more goes to what the connection has become.

@@ -6,7 +6,7 @@
 //! # Speed
 //! The next bytes of a connection that is well take a handful of compares: [`Assembler::push`] looks the connection up and hands the
 //! payload on where it lies. With many connections at once that path waits for memory, so a tap that has several packets at hand
-//! looks all of them up first ([`Assembler::locate`]): the look-ups overlap, the connections are in the cache when their turn comes.
+//! looks all of them up first ([`Assembler::near`], [`Assembler::look`]): the look-ups overlap, the connections are in the cache when their turn comes.
 //! A connection is two cache lines for the same reason.
 //!
 //! Everything is bounded ([`Limits`]): when there are too many connections, those that have ended or never carried data go first, then
@@ -101,27 +101,45 @@ impl Assembler {
         Route { key, hash: key.hash(self.limits.hash_seed), high }
     }
 
-    /// Looks at a segment before its turn: whether it may be the next one of a connection that is well, and which.
+    /// Looks at a segment before its turn: whether it may be the next one of a connection that is well, and where that may be. To be followed by
+    /// [`Assembler::look`].
     #[inline]
-    pub fn look<'a>(&self, segment: &Segment<'a>, route: &Route) -> Option<(ConnId, Seen<'a>)> {
+    pub fn near<'a>(&self, segment: &Segment<'a>, route: &Route, seen: &mut Seen<'a>) -> bool {
         let plain = segment.flags & (SYN | FIN | RST | ACK) == ACK && segment.missing == 0;
-        let slot = self.find(route).filter(|_| plain)?;
-        let id = self.conns[slot as usize].id;
-        Some((id, Seen { payload: segment.payload, id, seq: segment.seq, ack: segment.ack, slot, high: route.high }))
+        let Some(slot) = self.table.first(route.hash).filter(|_| plain) else { return false };
+        (seen.payload, seen.key, seen.slot, seen.high) = (segment.payload, route.key, slot, route.high);
+        (seen.seq, seen.ack) = (segment.seq, segment.ack);
+        true
+    }
+
+    /// Looks at the connection itself: by then its memory has been on its way since [`Assembler::near`] was called for a whole batch.
+    #[inline]
+    pub fn look(&self, seen: &mut Seen<'_>) -> bool {
+        let Some(mut conn) = self.conns.get(seen.slot as usize) else { return false };
+        if conn.key != seen.key {
+            let Some(slot) = self.find(&seen.key, seen.key.hash(self.limits.hash_seed)) else { return false };
+            seen.slot = slot;
+            conn = &self.conns[slot as usize];
+        }
+        (seen.id, seen.tag) = (conn.id, conn.halves[conn.direction(seen.high).index()].tag);
+        true
     }
 
     #[inline]
-    fn find(&self, route: &Route) -> Option<u32> {
+    fn find(&self, key: &Key, hash: u64) -> Option<u32> {
         let conns = &self.conns;
-        self.table.find(route.hash, |slot| conns[slot as usize].key == route.key)
+        self.table.find(hash, |slot| conns[slot as usize].key == *key)
     }
 
-    /// The turn of a segment that was looked at, seen at `at`. False when it is not the plain next one: then nothing was done, and it is
-    /// to be pushed.
+    /// The turn of a segment that was looked at, seen at `at`: its bytes are given to `out`, as [`StreamEvent::Data`] would be. False when it
+    /// is not the plain next one: then nothing was done, and it is to be pushed.
+    ///
+    /// With each direction of a connection a tag is kept, which is `out`'s to set: it may tell where to find what belongs to it. It is 0 until it
+    /// is set.
     #[inline]
-    pub fn push_seen<F>(&mut self, at: Timestamp, seen: &Seen<'_>, out: &mut F) -> bool
+    pub fn push_seen<F>(&mut self, at: Timestamp, seen: &Seen<'_>, out: F) -> bool
     where
-        F: FnMut(StreamEvent<'_>) -> Verdict,
+        F: FnOnce(&mut u32, ConnId, Direction, &[u8]) -> Verdict,
     {
         let Some(conn) = self.conns.get_mut(seen.slot as usize) else { return false };
         // the slot may have got another connection since, and the connection an end
@@ -144,7 +162,7 @@ impl Assembler {
         if carries && !conn.muted {
             half.advance(seen.payload.len() as u32);
             self.counters.delivered_bytes += seen.payload.len() as u64;
-            if out(StreamEvent::Data { conn: conn.id, dir, at, bytes: seen.payload }) == Verdict::Mute {
+            if out(&mut half.tag, conn.id, dir, seen.payload) == Verdict::Mute {
                 conn.mute(&mut self.counters, &mut self.buffered);
             }
         }
@@ -157,15 +175,17 @@ impl Assembler {
         F: FnMut(StreamEvent<'_>) -> Verdict,
     {
         let route = self.route(segment);
-        if let Some((_, seen)) = self.look(segment, &route)
-            && self.push_seen(at, &seen, out)
+        let mut seen = Seen::default();
+        if self.near(segment, &route, &mut seen)
+            && self.look(&mut seen)
+            && self.push_seen(at, &seen, |_, conn, dir, bytes| out(StreamEvent::Data { conn, dir, at, bytes }))
         {
             return;
         }
         self.frames += 1;
         self.counters.packets += 1;
         self.counters.payload_bytes += segment.payload.len() as u64;
-        match self.find(&route) {
+        match self.find(&route.key, route.hash) {
             Some(slot) => self.unusual(slot, at, segment, route.high, out),
             None => self.first(at, segment, route, out),
         }
