@@ -1,0 +1,7 @@
+//! Service level objectives: from a YAML file to a page that is right.
+//!
+//! `spec` (files) ─► [`model::Slo`] ─► engine: each finished request is decided once (`decide`), counted in rings of buckets, and the
+//! alert state of each objective follows from them. There is no clock, no I/O, no thread and no `unsafe` here: time is an argument.
+#![forbid(unsafe_code)]
+
+pub mod model;
