@@ -429,7 +429,7 @@ impl Session {
         }
         if let Some(s) = self.streams.remove(&stream) {
             let cut = matches!(how, Over::ClientClosed | Over::ServerClosed | Over::ServerReset);
-            let how = if cut && s.due == 0 && !s.adrift { Over::Complete } else { how };
+            let how = if cut && s.answered && s.due == 0 && !s.adrift { Over::Complete } else { how };
             out(HttpEvent::Over { id: self.id(stream), how, by, at });
         }
     }
