@@ -5,3 +5,5 @@
 #![forbid(unsafe_code)]
 
 pub mod model;
+pub mod spec;
+pub mod yaml;
