@@ -4,5 +4,10 @@
 //! alert state of each objective follows from them. There is no clock, no I/O, no thread and no `unsafe` here: time is an argument.
 #![forbid(unsafe_code)]
 
+pub mod convert;
+pub mod explain;
 pub mod model;
 pub mod rules;
+pub mod schema;
+pub mod spec;
+pub mod yaml;
