@@ -252,7 +252,9 @@ fn goals(item: &Node, path: &str, problems: &mut Problems<'_>) -> Vec<(Goal, Str
             };
             let several = found.goals.len() > 1;
             let each = found.goals.iter().filter_map(|text| goal(text).ok());
-            return each.map(|g| (g.clone(), if several { format!("-{}", kind_name(&g.kind)) } else { String::new() }, preset.pos)).collect();
+            return each
+                .map(|g| (g.clone(), if several { format!("-{}", kind_name(&g.kind)) } else { String::new() }, preset.pos))
+                .collect();
         }
         (Value::Map(_), Some(goal), None) => (goal, join(path, "goal")),
         (Value::Map(_), ..) => {
