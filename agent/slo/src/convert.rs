@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use crate::explain;
 use crate::model::{
-    Alerting, Budgeting, CalendarUnit, Clause, GroupBy, Limit, Objective, Op, Policy, Price, Selector, Severity, Sli, SliKind, Slo, Verdict, Window,
+    Alerting, Budgeting, CalendarUnit, Clause, GroupBy, Limit, Objective, Op, Policy, Price, Selector, Severity, Sli, SliKind, Slo,
+    Verdict, Window,
 };
 use crate::spec::Loaded;
 use crate::spec::duration::{human, to_shorthand};
@@ -96,7 +97,11 @@ fn unit_name(unit: CalendarUnit) -> &'static str {
 
 /// `good:` or `total:`.
 fn source(sli: &Sli, group_by: Option<&GroupBy>, good: bool, out: &mut String) -> std::fmt::Result {
-    writeln!(out, "        {}:\n          metricSource:\n            type: tokengauge\n            spec:", if good { "good" } else { "total" })?;
+    writeln!(
+        out,
+        "        {}:\n          metricSource:\n            type: tokengauge\n            spec:",
+        if good { "good" } else { "total" }
+    )?;
     let pad = "              ";
     match &sli.kind {
         SliKind::Availability => writeln!(out, "{pad}sli: availability")?,
@@ -178,7 +183,8 @@ fn when(selector: &Selector, pad: &str, out: &mut String) -> std::fmt::Result {
     }
     if tokens {
         let bound = |name: &str, n: Option<u64>| n.map(|n| format!("{name}: {n}"));
-        let bounds: Vec<String> = [bound("min", selector.input_tokens_min), bound("max", selector.input_tokens_max)].into_iter().flatten().collect();
+        let bounds: Vec<String> =
+            [bound("min", selector.input_tokens_min), bound("max", selector.input_tokens_max)].into_iter().flatten().collect();
         writeln!(out, "{pad}  inputTokens: {{{}}}", bounds.join(", "))?;
     }
     Ok(())
@@ -209,7 +215,13 @@ fn prices(prices: &[Price], pad: &str, out: &mut String) -> std::fmt::Result {
     writeln!(out, "{pad}prices:")?;
     for price in prices {
         let cached = price.cached_input.map(|c| format!(", cachedInput: {c}")).unwrap_or_default();
-        writeln!(out, "{pad}  - {{model: {}, input: {}{cached}, output: {}}}", quoted(&price.model.to_string()), price.input, price.output)?;
+        writeln!(
+            out,
+            "{pad}  - {{model: {}, input: {}{cached}, output: {}}}",
+            quoted(&price.model.to_string()),
+            price.input,
+            price.output
+        )?;
     }
     Ok(())
 }
@@ -271,7 +283,11 @@ pub(crate) fn window_words(window: &Window) -> String {
                 CalendarUnit::Quarter => "quarter",
                 CalendarUnit::Year => "year",
             };
-            if *count == 1 { format!("each calendar {unit} ({time_zone})") } else { format!("every {count} calendar {unit}s ({time_zone})") }
+            if *count == 1 {
+                format!("each calendar {unit} ({time_zone})")
+            } else {
+                format!("every {count} calendar {unit}s ({time_zone})")
+            }
         }
     }
 }

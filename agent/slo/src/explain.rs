@@ -117,7 +117,9 @@ fn as_ratio(objective: &Objective) -> Option<String> {
     Some(if clause.measure.is_floor() {
         format!("(The {share}th percentile of {name} keeps the limit, said as a ratio: each request is good or bad by itself.)")
     } else {
-        format!("(\"p{p} of {name}\" said as a ratio: each request is good or bad by itself, so nodes and days add up, and {share} % may be slower.)")
+        format!(
+            "(\"p{p} of {name}\" said as a ratio: each request is good or bad by itself, so nodes and days add up, and {share} % may be slower.)"
+        )
     })
 }
 

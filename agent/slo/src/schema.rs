@@ -71,7 +71,9 @@ fn of(ty: &Ty, definitions: &mut Map<String, Value>) -> Value {
     match ty {
         Ty::Text => json!({"type": "string"}),
         Ty::Word(words) | Ty::Name(words) => json!({"enum": words}),
-        Ty::Form(form) if form.number => json!({"anyOf": [{"type": "number"}, {"type": "string", "pattern": form.pattern}], "examples": [form.example]}),
+        Ty::Form(form) if form.number => {
+            json!({"anyOf": [{"type": "number"}, {"type": "string", "pattern": form.pattern}], "examples": [form.example]})
+        }
         Ty::Form(form) => json!({"type": "string", "pattern": form.pattern, "examples": [form.example]}),
         Ty::Bool => json!({"type": "boolean"}),
         Ty::Number => json!({"type": "number"}),

@@ -84,7 +84,11 @@ fn text(loaded: &Loaded, out: &mut impl Write) -> std::io::Result<()> {
         }
     }
     for other in &loaded.others {
-        writeln!(out, "{}:{}: note: SLO {} is not ours (metric source: {}): accepted, and not measured here", other.file, other.line, other.name, other.source)?;
+        writeln!(
+            out,
+            "{}:{}: note: SLO {} is not ours (metric source: {}): accepted, and not measured here",
+            other.file, other.line, other.name, other.source
+        )?;
     }
     let count = |level: Level| loaded.problems.iter().filter(|p| p.level == level).count();
     let (errors, warnings) = (count(Level::Error), count(Level::Warning));

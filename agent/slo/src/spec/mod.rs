@@ -175,7 +175,13 @@ fn parts(name: &str, text: &str, problems: &mut Problems<'_>) -> Vec<(Node, Twic
                 (Shape::List, value) => {
                     let node = Node { value, pos: document.root.pos, written: None };
                     let hint = "a first line like `--- # comment` is taken for the beginning of a list";
-                    problems.hinted(Class::Shape, node.pos, "", format!("expected a list of objects, found {}", node.found()), Some(hint.into()));
+                    problems.hinted(
+                        Class::Shape,
+                        node.pos,
+                        "",
+                        format!("expected a list of objects, found {}", node.found()),
+                        Some(hint.into()),
+                    );
                 }
             },
         }
@@ -216,11 +222,22 @@ fn object(file: usize, mut node: Node, twice: &Twice, loaded: &mut Loaded, objec
         }
     } else if node.get("version").and_then(Node::text).is_some_and(|v| v.starts_with("prometheus/")) && version.is_empty() {
         let pos = node.get("version").map_or(node.pos, |n| n.pos);
-        problems.error(Class::Shape, pos, "version", "this is a specification of Sloth, not of OpenSLO: Sloth computes it from Prometheus metrics");
+        problems.error(
+            Class::Shape,
+            pos,
+            "version",
+            "this is a specification of Sloth, not of OpenSLO: Sloth computes it from Prometheus metrics",
+        );
     } else if node.value == Value::Null {
         problems.error(Class::Shape, node.pos, "", "a document without an object: nothing but comments");
     } else if let Some(near) = lost_short(&node) {
-        problems.hinted(Class::Shape, near.0, "", format!("unknown key `{}`", near.1), Some("did you mean `slos`, or is `apiVersion` missing?".into()));
+        problems.hinted(
+            Class::Shape,
+            near.0,
+            "",
+            format!("unknown key `{}`", near.1),
+            Some("did you mean `slos`, or is `apiVersion` missing?".into()),
+        );
     } else if let Some(known) = openslo::check(&mut node, &mut problems) {
         let api = match known.version {
             Version::V1 => "openslo/v1",

@@ -45,7 +45,9 @@ pub fn read(node: &mut Node, ty: &Ty, path: &str, manner: Manner, problems: &mut
         },
         Ty::Either(types) => {
             let kind = |ty: &&Ty| match (&node.value, ty) {
-                (Value::Map(_), Ty::Object(_) | Ty::Keyed(..) | Ty::AnyMap | Ty::Texts | Ty::Labels) | (Value::List(_), Ty::List(_)) => true,
+                (Value::Map(_), Ty::Object(_) | Ty::Keyed(..) | Ty::AnyMap | Ty::Texts | Ty::Labels) | (Value::List(_), Ty::List(_)) => {
+                    true
+                }
                 (Value::Bool(_), Ty::Bool) => true,
                 (Value::Int(_) | Value::Float(_), Ty::Number | Ty::Integer) => true,
                 (Value::Map(_) | Value::List(_), _) => false,
@@ -107,9 +109,11 @@ fn wrong(node: &Node, ty: &Ty, path: &str, problems: &mut Problems<'_>) {
         (Ty::Word(words) | Ty::Name(words), Value::Text(text), _) => {
             super::shape::nearest(text, words.iter().copied()).map(|w| format!("did you mean `{w}`?"))
         }
-        (Ty::Text | Ty::Word(_) | Ty::Name(_) | Ty::Form(_) | Ty::Shorthand, Value::Bool(_) | Value::Int(_) | Value::Float(_), Some((text, _))) => {
-            Some(format!("quote it: \"{text}\""))
-        }
+        (
+            Ty::Text | Ty::Word(_) | Ty::Name(_) | Ty::Form(_) | Ty::Shorthand,
+            Value::Bool(_) | Value::Int(_) | Value::Float(_),
+            Some((text, _)),
+        ) => Some(format!("quote it: \"{text}\"")),
         (Ty::Number | Ty::Integer | Ty::Bool, Value::Text(text), Some((_, crate::yaml::Style::Quoted)))
             if text.parse::<f64>().is_ok() || text == "true" || text == "false" =>
         {

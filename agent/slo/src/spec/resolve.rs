@@ -38,7 +38,8 @@ pub fn resolve(mut objects: Vec<Object>, windows: &[Windows], options: Options, 
         let mut problems = Problems::new(&file);
         problems.object = format!("SLO {name}");
         let resolver = Resolver { registry: &registry, windows, options };
-        let outcome = if known.version == Version::V1 { resolver.slo(&object.node, &mut problems) } else { Err("another version of OpenSLO".into()) };
+        let outcome =
+            if known.version == Version::V1 { resolver.slo(&object.node, &mut problems) } else { Err("another version of OpenSLO".into()) };
         match outcome {
             Ok(Some(slo)) if !problems.refused() => slos.push(slo),
             Ok(_) => {}
@@ -171,7 +172,12 @@ impl<'a> Resolver<'a> {
             match self.whose(indicator) {
                 Whose::Ours => ours = true,
                 Whose::Theirs(_) if ours => {
-                    problems.error(Class::Meaning, indicator.pos, &indicator.path, "a composite of ours and others cannot be computed here");
+                    problems.error(
+                        Class::Meaning,
+                        indicator.pos,
+                        &indicator.path,
+                        "a composite of ours and others cannot be computed here",
+                    );
                     return Ok(None);
                 }
                 Whose::Theirs(source) => {
@@ -192,7 +198,14 @@ impl<'a> Resolver<'a> {
         Ok(self.ours(node, &spec, &parts, specs, problems))
     }
 
-    fn ours(&self, node: &'a Node, spec: &Part<'a>, parts: &[Part<'a>], mut specs: Vec<Option<Part<'a>>>, problems: &mut Problems<'_>) -> Option<Slo> {
+    fn ours(
+        &self,
+        node: &'a Node,
+        spec: &Part<'a>,
+        parts: &[Part<'a>],
+        mut specs: Vec<Option<Part<'a>>>,
+        problems: &mut Problems<'_>,
+    ) -> Option<Slo> {
         let shared = specs.remove(0);
         let composite = shared.is_none();
         if parts.is_empty() {
@@ -260,7 +273,12 @@ impl<'a> Resolver<'a> {
     fn service(&self, service: &Part<'a>, problems: &mut Problems<'_>) {
         if self.registry.names("Service").next().is_some() && self.registry.find("Service", service.text()).is_none() {
             let near = nearest(service.text(), self.registry.names("Service")).map(|n| format!("; there is `{n}`")).unwrap_or_default();
-            problems.warning(Class::Reference, service.pos, &service.path, format!("no Service named {:?} in the files{near}", service.text()));
+            problems.warning(
+                Class::Reference,
+                service.pos,
+                &service.path,
+                format!("no Service named {:?} in the files{near}", service.text()),
+            );
         }
     }
 
@@ -281,7 +299,12 @@ impl<'a> Resolver<'a> {
             }
         }
         if !rows.is_empty() && (choice.table.is_some() || !choice.rows.is_empty()) {
-            problems.warning(Class::Meaning, choice.pos, &choice.path, "this table is used, and the conditions of the alert policies are not");
+            problems.warning(
+                Class::Meaning,
+                choice.pos,
+                &choice.path,
+                "this table is used, and the conditions of the alert policies are not",
+            );
         }
         rows
     }
@@ -312,7 +335,14 @@ fn threshold(part: &Part<'_>) -> Threshold {
     Some((op, value.number()?, value.pos))
 }
 
-fn objective(part: &Part<'_>, sli: crate::model::Sli, budgeting: Budgeting, window: Option<&Window>, before: &[Objective], problems: &mut Problems<'_>) -> Objective {
+fn objective(
+    part: &Part<'_>,
+    sli: crate::model::Sli,
+    budgeting: Budgeting,
+    window: Option<&Window>,
+    before: &[Objective],
+    problems: &mut Problems<'_>,
+) -> Objective {
     let target = part.at("target").number().or(part.at("targetPercent").number().map(from_percent)).unwrap_or_default();
     let slices = budgeting != Budgeting::Occurrences;
     let slice = part.at("timeSliceWindow");
@@ -364,7 +394,12 @@ fn row(spec: &Part<'_>, problems: &mut Problems<'_>) -> Option<AlertRow> {
     let condition = spec.at("condition");
     let (op, threshold) = (condition.at("op"), condition.at("threshold"));
     if !matches!(op.text(), "gt" | "gte") {
-        problems.warning(Class::Meaning, op.pos, &op.path, format!("a burn rate that is too low ({}) is no reason to alert: not used", op.text()));
+        problems.warning(
+            Class::Meaning,
+            op.pos,
+            &op.path,
+            format!("a burn rate that is too low ({}) is no reason to alert: not used", op.text()),
+        );
         return None;
     }
     let factor = threshold.number().filter(|f| *f > 0.0);
@@ -374,10 +409,16 @@ fn row(spec: &Part<'_>, problems: &mut Problems<'_>) -> Option<AlertRow> {
     let lookback = condition.at("lookbackWindow");
     let window_s = shorthand_s(lookback.text()).filter(|s| (60..=90 * 86_400).contains(s));
     if window_s.is_none() {
-        problems.warning(Class::Meaning, lookback.pos, &lookback.path, "a window from 1 minute to 90 days is possible: the condition is not used");
+        problems.warning(
+            Class::Meaning,
+            lookback.pos,
+            &lookback.path,
+            "a window from 1 minute to 90 days is possible: the condition is not used",
+        );
     }
     let urgent = ["page", "critical", "high", "urgent", "fatal", "emergency", "sev0", "sev1", "p0", "p1"];
-    let severity = if urgent.contains(&spec.at("severity").text().to_ascii_lowercase().as_str()) { Severity::Page } else { Severity::Ticket };
+    let severity =
+        if urgent.contains(&spec.at("severity").text().to_ascii_lowercase().as_str()) { Severity::Page } else { Severity::Ticket };
     let (factor, window_s) = (factor?, window_s?);
     let for_s = shorthand_s(condition.at("alertAfter").text()).unwrap_or_default();
     Some(AlertRow { severity, short_s: window_s, long_s: window_s, factor, for_s })

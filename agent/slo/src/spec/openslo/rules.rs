@@ -93,8 +93,7 @@ const OPERATORS: [&str; 4] = ["gt", "lt", "gte", "lte"];
 const METHODS: [&str; 3] = ["Occurrences", "Timeslices", "RatioTimeslices"];
 
 static DNS_LABEL: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new("^[a-z0-9]([-a-z0-9]*[a-z0-9])?$").ok());
-static LABEL_KEY: LazyLock<Option<Regex>> =
-    LazyLock::new(|| Regex::new("^[a-zA-Z0-9]([-._a-zA-Z0-9]{0,61}[a-zA-Z0-9])?$").ok());
+static LABEL_KEY: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new("^[a-zA-Z0-9]([-._a-zA-Z0-9]{0,61}[a-zA-Z0-9])?$").ok());
 static ANNOTATION_LENGTH: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new("^(.{0,253}/)?.{0,63}$").ok());
 static ANNOTATION_KEY: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(
@@ -265,7 +264,10 @@ impl Rules<'_, '_> {
             let part = Part { node: Some(&entry.value), pos: entry.key_pos, path: join(&labels.path, &entry.key) };
             if self.version == Version::V2Alpha {
                 if !is_qualified(&entry.key) {
-                    self.error(&part, format!("the key must be a qualified name such as `team` or `example.org/team`, found {:?}", entry.key));
+                    self.error(
+                        &part,
+                        format!("the key must be a qualified name such as `team` or `example.org/team`, found {:?}", entry.key),
+                    );
                 } else if !matches(&LABEL_VALUE, entry.value.text().unwrap_or_default()) {
                     self.error(&part, format!("must be at most 63 of a-z, 0-9, `-`, `_` and `.`, found {}", entry.value.found()));
                 }
@@ -343,7 +345,9 @@ impl Rules<'_, '_> {
         for (part, most) in [(&target, 1.0), (&percent, 100.0)] {
             if let Some(n) = part.number().filter(|n| !(0.0..most).contains(n)) {
                 let hint = match () {
-                    () if most == 1.0 && (1.0..=100.0).contains(&n) => Some(format!("{n} percent is `targetPercent: {n}` or `target: {}`", n / 100.0)),
+                    () if most == 1.0 && (1.0..=100.0).contains(&n) => {
+                        Some(format!("{n} percent is `targetPercent: {n}` or `target: {}`", n / 100.0))
+                    }
                     () if n == most => Some("a target of 100 % leaves no error budget".into()),
                     () => None,
                 };

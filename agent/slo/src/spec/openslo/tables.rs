@@ -27,11 +27,8 @@ static META: Object = Object {
 macro_rules! document {
     ($name:ident, $kind:literal, $spec:ident, $doc:literal) => {
         #[doc = $doc]
-        pub static $name: Object = Object {
-            name: $kind,
-            doc: $doc,
-            fields: &[API_VERSION, KIND, METADATA, must("spec", Ty::Object(&$spec), "what it defines")],
-        };
+        pub static $name: Object =
+            Object { name: $kind, doc: $doc, fields: &[API_VERSION, KIND, METADATA, must("spec", Ty::Object(&$spec), "what it defines")] };
     };
 }
 
@@ -60,11 +57,8 @@ static SLO_SPEC: Object = Object {
     ],
 };
 
-static INDICATOR: Object = Object {
-    name: "Indicator",
-    doc: "An inline indicator.",
-    fields: &[METADATA, must("spec", Ty::Object(&SLI_SPEC), "what is measured")],
-};
+static INDICATOR: Object =
+    Object { name: "Indicator", doc: "An inline indicator.", fields: &[METADATA, must("spec", Ty::Object(&SLI_SPEC), "what is measured")] };
 
 static OBJECTIVE: Object = Object {
     name: "Objective",

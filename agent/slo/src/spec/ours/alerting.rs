@@ -94,7 +94,11 @@ pub fn row(text: &str) -> Result<AlertRow, String> {
 
 fn check(row: &AlertRow) -> Result<AlertRow, String> {
     if row.short_s == 0 || row.long_s < row.short_s {
-        return Err(format!("the short window ({}) must not be longer than the long one ({})", human(row.short_s as f64), human(row.long_s as f64)));
+        return Err(format!(
+            "the short window ({}) must not be longer than the long one ({})",
+            human(row.short_s as f64),
+            human(row.long_s as f64)
+        ));
     }
     if row.long_s > 90 * DAY {
         return Err("a window of more than 90 days".into());
@@ -266,7 +270,9 @@ pub fn windows(document: &Node, problems: &mut Problems<'_>) -> Option<Windows> 
             let path = format!("spec.{}.{speed}", severity.as_str());
             let pair = spec.get(severity.as_str())?.get(speed)?;
             let (short, long) = (pair.get("shortWindow")?, pair.get("longWindow")?);
-            let (Some(short_s), Some(long_s)) = (time(short, &join(&path, "shortWindow")), time(long, &join(&path, "longWindow"))) else { continue };
+            let (Some(short_s), Some(long_s)) = (time(short, &join(&path, "shortWindow")), time(long, &join(&path, "longWindow"))) else {
+                continue;
+            };
             let percent = pair.get("errorBudgetPercent").and_then(Node::number)?;
             let factor = tidy(percent / 100.0 * period_s as f64 / long_s as f64);
             rows.push((pair.pos, path, AlertRow { severity, short_s, long_s, factor, for_s: 0 }));
@@ -283,7 +289,14 @@ pub fn windows(document: &Node, problems: &mut Problems<'_>) -> Option<Windows> 
 }
 
 /// What alerting becomes for a period and targets. `conditions` are rows of OpenSLO alert conditions; they win over the default.
-pub fn resolve(choice: &Choice, conditions: Vec<AlertRow>, windows: &[Windows], period_s: u64, targets: &[f64], problems: &mut Problems<'_>) -> Alerting {
+pub fn resolve(
+    choice: &Choice,
+    conditions: Vec<AlertRow>,
+    windows: &[Windows],
+    period_s: u64,
+    targets: &[f64],
+    problems: &mut Problems<'_>,
+) -> Alerting {
     let mut adapted = Vec::new();
     let own = !choice.rows.is_empty();
     let mut rows = match choice.table.as_deref() {
@@ -319,11 +332,16 @@ pub fn resolve(choice: &Choice, conditions: Vec<AlertRow>, windows: &[Windows], 
             round(highest),
         );
         if own {
-            let hint = Some(format!("at most {}x makes sense ({}% of all requests bad)", round(possible), round(possible / highest * 100.0)));
+            let hint =
+                Some(format!("at most {}x makes sense ({}% of all requests bad)", round(possible), round(possible / highest * 100.0)));
             problems.hinted(Class::Meaning, choice.pos, &choice.path, why, hint);
             continue;
         }
-        adapted.push(format!("{why}; it fires at {}x instead, when {}% of all requests are bad", round(possible), round(possible / highest * 100.0)));
+        adapted.push(format!(
+            "{why}; it fires at {}x instead, when {}% of all requests are bad",
+            round(possible),
+            round(possible / highest * 100.0)
+        ));
         // With several targets the row keeps its factor for those that can reach it (AlertRow::reachable).
         if targets.iter().all(|t| *t == lowest) {
             row.factor = possible;

@@ -207,7 +207,11 @@ impl Parser {
         self.at += 1;
         self.blank();
         if number >= 100.0 {
-            return self.error(at, format!("a share must be below 100 %, found {text} %"), "100 % leaves no error budget: nothing could ever fail");
+            return self.error(
+                at,
+                format!("a share must be below 100 %, found {text} %"),
+                "100 % leaves no error budget: nothing could ever fail",
+            );
         }
         Ok(from_percent(number))
     }
@@ -221,7 +225,11 @@ impl Parser {
             percentile = match word.as_str() {
                 "median" => Some(50.0),
                 "mean" | "avg" | "average" => {
-                    return self.error(from, format!("`{word}` is no objective"), "a mean hides the slow requests; use a percentile such as p95");
+                    return self.error(
+                        from,
+                        format!("`{word}` is no objective"),
+                        "a mean hides the slow requests; use a percentile such as p95",
+                    );
                 }
                 _ => match word.strip_prefix(['p', 'P']).and_then(plain_number) {
                     Some(p) if p > 0.0 && p < 100.0 => Some(p),

@@ -24,9 +24,21 @@ const fn preset(name: &'static str, doc: &'static str, goals: &'static [&'static
 
 /// Every preset.
 pub const PRESETS: [Preset; 32] = [
-    preset("chat", "a chat with people: our own starting point", &["availability >= 99.9%", "ttft p95 <= 800ms", "goodput{ttft<=2s, tpot<=100ms, max_stall<=3s} >= 99%"]),
-    preset("rag", "answers over retrieved documents, long prompts: our own starting point", &["availability >= 99.9%", "ttft p95 <= 300ms + 0.5ms/token", "duration p95 <= 30s"]),
-    preset("agent", "programs that call models: nobody reads along, duration counts: our own starting point", &["availability >= 99.9%", "duration p95 <= 60s", "goodput{duration<=120s, max_stall<=10s} >= 99%"]),
+    preset(
+        "chat",
+        "a chat with people: our own starting point",
+        &["availability >= 99.9%", "ttft p95 <= 800ms", "goodput{ttft<=2s, tpot<=100ms, max_stall<=3s} >= 99%"],
+    ),
+    preset(
+        "rag",
+        "answers over retrieved documents, long prompts: our own starting point",
+        &["availability >= 99.9%", "ttft p95 <= 300ms + 0.5ms/token", "duration p95 <= 30s"],
+    ),
+    preset(
+        "agent",
+        "programs that call models: nobody reads along, duration counts: our own starting point",
+        &["availability >= 99.9%", "duration p95 <= 60s", "goodput{duration<=120s, max_stall<=10s} >= 99%"],
+    ),
     preset("mlperf/llama3.1-8b", MLPERF, &["ttft p99 <= 2s", "tpot p99 <= 100ms"]),
     preset("mlperf/llama3.1-8b-interactive", MLPERF_INTERACTIVE, &["ttft p99 <= 500ms", "tpot p99 <= 30ms"]),
     preset("mlperf/llama2-70b", MLPERF, &["ttft p99 <= 2s", "tpot p99 <= 200ms"]),
@@ -37,7 +49,11 @@ pub const PRESETS: [Preset; 32] = [
     preset("mlperf/deepseek-r1", MLPERF, &["ttft p99 <= 2s", "tpot p99 <= 80ms"]),
     preset("mlperf/deepseek-r1-interactive", MLPERF_INTERACTIVE, &["ttft p99 <= 1500ms", "tpot p99 <= 15ms"]),
     preset("mlperf/gpt-oss-120b", MLPERF, &["ttft p99 <= 3s", "tpot p99 <= 80ms"]),
-    preset("mlperf/gpt-oss-120b-interactive", "MLPerf Inference, interactive: 20 ms in the rules, 15 ms in mlcommons/inference@b66003e1:loadgen/mlperf.conf; this is the rules'", &["ttft p99 <= 2s", "tpot p99 <= 20ms"]),
+    preset(
+        "mlperf/gpt-oss-120b-interactive",
+        "MLPerf Inference, interactive: 20 ms in the rules, 15 ms in mlcommons/inference@b66003e1:loadgen/mlperf.conf; this is the rules'",
+        &["ttft p99 <= 2s", "tpot p99 <= 20ms"],
+    ),
     preset("distserve/opt-13b", DISTSERVE, &["goodput{ttft<=250ms, tpot<=100ms} >= 90%"]),
     preset("distserve/opt-66b", DISTSERVE, &["goodput{ttft<=400ms, tpot<=100ms} >= 90%"]),
     preset("distserve/opt-175b", DISTSERVE, &["goodput{ttft<=4s, tpot<=200ms} >= 90%"]),
@@ -49,8 +65,16 @@ pub const PRESETS: [Preset; 32] = [
     preset("guidellm/code-completion", GUIDELLM, &["duration p99 <= 2s"]),
     preset("llm-d/chat", PLANNER, &["ttft p95 <= 150ms", "tpot p95 <= 25ms", "duration p95 <= 7s"]),
     preset("llm-d/code-completion", PLANNER, &["ttft p95 <= 100ms", "tpot p95 <= 20ms", "duration p95 <= 5s"]),
-    preset("llm-d/long-prompt", "llm-d-planner, 4096 tokens in and 512 out: the laxer end of its ranges, p95", &["ttft p95 <= 600ms", "tpot p95 <= 30ms", "duration p95 <= 20s"]),
-    preset("llm-d/longest-prompt", "llm-d-planner, 10240 tokens in and 1536 out: the laxer end of its ranges, p95", &["ttft p95 <= 2s", "tpot p95 <= 45ms", "duration p95 <= 90s"]),
+    preset(
+        "llm-d/long-prompt",
+        "llm-d-planner, 4096 tokens in and 512 out: the laxer end of its ranges, p95",
+        &["ttft p95 <= 600ms", "tpot p95 <= 30ms", "duration p95 <= 20s"],
+    ),
+    preset(
+        "llm-d/longest-prompt",
+        "llm-d-planner, 10240 tokens in and 1536 out: the laxer end of its ranges, p95",
+        &["ttft p95 <= 2s", "tpot p95 <= 45ms", "duration p95 <= 90s"],
+    ),
     preset("llm-d/instant", CLASS, &["ttft p95 <= 150ms"]),
     preset("llm-d/conversational", CLASS, &["ttft p95 <= 300ms"]),
     preset("llm-d/interactive", CLASS, &["ttft p95 <= 500ms"]),

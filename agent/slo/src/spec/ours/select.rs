@@ -80,11 +80,14 @@ pub fn pattern(text: &str) -> Result<Pattern, String> {
         Some(source) => compile(source).map(Pattern::Regex),
         None if text.is_empty() => Err("an empty text matches nothing".into()),
         None if text.contains(['*', '?']) => {
-            let source: Vec<String> = text.chars().map(|c| match c {
-                '*' => ".*".to_owned(),
-                '?' => ".".to_owned(),
-                c => regex::escape(&c.to_string()),
-            }).collect();
+            let source: Vec<String> = text
+                .chars()
+                .map(|c| match c {
+                    '*' => ".*".to_owned(),
+                    '?' => ".".to_owned(),
+                    c => regex::escape(&c.to_string()),
+                })
+                .collect();
             let regex: Regex = compile(&format!("(?s)^{}$", source.concat()))?;
             Ok(Pattern::Glob(text.into(), regex))
         }

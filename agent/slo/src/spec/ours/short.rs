@@ -23,15 +23,15 @@ use crate::yaml::{Node, Pos, Value};
 pub fn document(node: &mut Node, windows: &[Windows], problems: &mut Problems<'_>) -> Vec<Slo> {
     // A list is told from a map by itself: an error inside names the right path.
     read(node, &Ty::Object(&SHORT_DOCUMENT), "", Manner::Ours, problems);
-    if problems.refused() {
-        return Vec::new();
-    }
     let Some(slos) = node.get("slos") else { return Vec::new() };
+    let shape = problems.list.len();
     let services: Vec<(&Node, String)> = match &slos.value {
         Value::List(items) => items.iter().enumerate().map(|(i, n)| (n, format!("slos[{i}]"))).collect(),
         _ => vec![(slos, "slos".into())],
     };
-    services.iter().flat_map(|(node, path)| service(node, path, windows, problems)).collect()
+    let found = services.iter().flat_map(|(node, path)| service(node, path, windows, problems)).collect();
+    problems.tell_once(0, shape);
+    found
 }
 
 /// What an item may leave to its service.
@@ -252,7 +252,9 @@ fn goals(item: &Node, path: &str, problems: &mut Problems<'_>) -> Vec<(Goal, Str
             };
             let several = found.goals.len() > 1;
             let each = found.goals.iter().filter_map(|text| goal(text).ok());
-            return each.map(|g| (g.clone(), if several { format!("-{}", kind_name(&g.kind)) } else { String::new() }, preset.pos)).collect();
+            return each
+                .map(|g| (g.clone(), if several { format!("-{}", kind_name(&g.kind)) } else { String::new() }, preset.pos))
+                .collect();
         }
         (Value::Map(_), Some(goal), None) => (goal, join(path, "goal")),
         (Value::Map(_), ..) => {

@@ -212,7 +212,9 @@ fn metric(spec: &Part<'_>, problems: &mut Problems<'_>) -> Option<Metric> {
         for entry in limits.entries() {
             let path = join(&path, &entry.key);
             match limit::measure(&entry.key) {
-                Ok(measure) if matches!(entry.value.value, Value::Map(_)) => bounds(&entry.value, measure.name(), &path, &mut clauses, problems),
+                Ok(measure) if matches!(entry.value.value, Value::Map(_)) => {
+                    bounds(&entry.value, measure.name(), &path, &mut clauses, problems)
+                }
                 Ok(measure) => {
                     let op = if measure.is_floor() { Op::Ge } else { Op::Le };
                     if let Some(limit) = read_limit(measure, &entry.value, &path, problems) {
@@ -243,7 +245,12 @@ fn bounds(node: &Node, name: &str, path: &str, clauses: &mut Vec<Clause>, proble
     let there: Vec<_> = ops.iter().filter_map(|(key, op)| node.entry(key).map(|e| (e, *op))).collect();
     let Some(((entry, op), rest)) = there.split_first() else { return };
     if let Some((second, _)) = rest.first() {
-        problems.error(Class::Meaning, second.key_pos, &join(path, &second.key), format!("`{}` is there already: one limit each", entry.key));
+        problems.error(
+            Class::Meaning,
+            second.key_pos,
+            &join(path, &second.key),
+            format!("`{}` is there already: one limit each", entry.key),
+        );
         return;
     }
     let path = join(path, &entry.key);

@@ -23,8 +23,12 @@ pub static TIME: Form = Form { what: "a time", pattern: r"^\s*[0-9.]+\s*(us|µs|
 /// A bound of input tokens.
 pub static TOKENS: Form = Form { what: "input tokens", pattern: r"^([0-9]+|more)$", example: "4000", number: true };
 /// A measure, as a key.
-pub static MEASURE: Form =
-    Form { what: "a measure", pattern: r"^(ttft|ttfa|tpot|inter_chunk_gap|max_stall|duration|output_speed|cost)$", example: "ttft", number: false };
+pub static MEASURE: Form = Form {
+    what: "a measure",
+    pattern: r"^(ttft|ttfa|tpot|inter_chunk_gap|max_stall|duration|output_speed|cost)$",
+    example: "ttft",
+    number: false,
+};
 /// A range of input tokens.
 pub static RANGE: Form = Form {
     what: "a range of input tokens",
@@ -33,12 +37,7 @@ pub static RANGE: Form = Form {
     number: false,
 };
 /// A goal of the short form.
-pub static GOAL: Form = Form {
-    what: "a goal",
-    pattern: r"^\s*[a-z_]+.*(<=|>=|<|>).*$",
-    example: "ttft p95 <= 800ms",
-    number: false,
-};
+pub static GOAL: Form = Form { what: "a goal", pattern: r"^\s*[a-z_]+.*(<=|>=|<|>).*$", example: "ttft p95 <= 800ms", number: false };
 /// A window of the short form.
 pub static WINDOW: Form = Form { what: "a window", pattern: r"^[1-9][0-9]*[mhdwMQY]$", example: "30d", number: false };
 /// A row of an alert table.
@@ -131,8 +130,7 @@ const F_POLICY: Field = may("policy", Ty::Object(&POLICY), "how 429, refusals, c
 const PRICES: Ty = Ty::List(&Ty::Object(&PRICE));
 const F_PRICES: Field = may("prices", PRICES, "what tokens cost, for `cost`");
 const GROUPS: Ty = Ty::Either(&[Ty::List(&Ty::Word(&DIMENSIONS)), Ty::Object(&GROUP_BY)]);
-const F_GROUP: Field =
-    may("groupBy", GROUPS, "one budget for each value of these dimensions");
+const F_GROUP: Field = may("groupBy", GROUPS, "one budget for each value of these dimensions");
 
 /// The spec of a metric source of type `tokengauge`.
 pub static SOURCE: Object = Object {
@@ -144,7 +142,11 @@ pub static SOURCE: Object = Object {
         MIN,
         BELOW,
         ABOVE,
-        may("limits", Ty::Keyed(&MEASURE, &Ty::Either(&[Ty::Form(&LIMIT), Ty::Object(&BOUND)])), "with `goodput`: limits that all hold on the same request"),
+        may(
+            "limits",
+            Ty::Keyed(&MEASURE, &Ty::Either(&[Ty::Form(&LIMIT), Ty::Object(&BOUND)])),
+            "with `goodput`: limits that all hold on the same request",
+        ),
         may("unit", Ty::Word(&["s", "ms"]), "of an objective's `value`, with a threshold metric; seconds by default"),
         F_WHEN,
         F_POLICY,

@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# Builds the second opinion of tests/slo/compare.py (see oracle/main.go) from the Go module proxy, into ${TOKENGAUGE_CACHE:-target/real}/bin.
+# A second run takes a second.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+cache=${TOKENGAUGE_CACHE:-$here/../../target/real}
+mkdir -p "$cache/bin"
+cache=$(cd "$cache" && pwd)
+command -v go >/dev/null || { echo "setup: go is missing: install Go 1.24 or later" >&2; exit 1; }
+stamp=$(cat "$here"/oracle/* | sha256sum | cut -c1-16)
+if [ "$(cat "$cache/bin/openslo-oracle.version" 2>/dev/null)" != "$stamp" ]; then
+    export GOFLAGS=-mod=mod GOWORK=off GOTOOLCHAIN=local CGO_ENABLED=0
+    work=$(mktemp -d)
+    trap 'rm -rf "$work"' EXIT
+    cp "$here"/oracle/* "$work"
+    (cd "$work" && go build -trimpath -ldflags="-s -w" -o "$cache/bin/openslo-oracle" .)
+    echo "$stamp" >"$cache/bin/openslo-oracle.version"
+fi
+echo "setup: ready in $cache, $SECONDS s"
