@@ -7,6 +7,7 @@
 pub mod convert;
 pub mod explain;
 pub mod model;
+pub mod rules;
 pub mod schema;
 pub mod spec;
 pub mod yaml;
