@@ -85,8 +85,8 @@ fn errors_inside_our_specs_and_goals_have_places_too() {
          total: {metricSource: {type: tokengauge, spec: {sli: tpot, max: 8 furlongs, when: {model: /(/}}}}\n  objectives: [{target: 0.9}]\n",
         expect![[r#"
             slo.yaml:3:35: error: SLO a: metadata.annotations.tokengauge.io/min-event: no annotation of ours (did you mean `tokengauge.io/min-events`?)
-            slo.yaml:12:67: error: SLO a: spec.indicator.spec.ratioMetric.good.metricSource.spec.maks: unknown key `maks`, expected `sli`, `max`, `min`, `below`, `above`, `limits`, `unit`, `when`, `policy`, `prices` or `groupBy`
-            slo.yaml:12:87: error: SLO a: spec.indicator.spec.ratioMetric.good.metricSource.spec.when.modle: unknown key `modle`, expected `provider`, `model`, `operation`, `namespace`, `workload`, `tenant`, `server`, `vantage`, `stream` or `inputTokens`
+            slo.yaml:12:67: error: SLO a: spec.indicator.spec.ratioMetric.good.metricSource.spec.maks: unknown key `maks`, expected `sli`, `max`, `min`, `below`, `above`, `limits`, `unit`, `when`, `policy`, `prices` or `groupBy` (did you mean `max`?)
+            slo.yaml:12:87: error: SLO a: spec.indicator.spec.ratioMetric.good.metricSource.spec.when.modle: unknown key `modle`, expected `provider`, `model`, `operation`, `namespace`, `workload`, `tenant`, `server`, `vantage`, `stream` or `inputTokens` (did you mean `model`?)
             slo.yaml:13:73: error: SLO a: spec.indicator.spec.ratioMetric.total.metricSource.spec.max: no unit of time `furlongs` (us, ms, s, m, h)
             slo.yaml:13:99: error: SLO a: spec.indicator.spec.ratioMetric.total.metricSource.spec.when.model: no regular expression: unclosed group
         "#]],
@@ -95,24 +95,42 @@ fn errors_inside_our_specs_and_goals_have_places_too() {
 
 #[test]
 fn traps_of_yaml_are_told() {
-    told("apiVersion: openslo/v1\nkind: Service\nmetadata: {name: on}\nspec: {}\n", expect![[r#"
+    told(
+        "apiVersion: openslo/v1\nkind: Service\nmetadata: {name: on}\nspec: {}\n",
+        expect![[r#"
         slo.yaml:3:18: error: Service: metadata.name: expected a text, found `on`, which YAML 1.1 reads as the boolean true (quote it: "on")
-    "#]]);
-    told("slos:\n  service: chat\n  service: chat2\n  objectives: [availability >= 99%]\n", expect![[r#"
+    "#]],
+    );
+    told(
+        "slos:\n  service: chat\n  service: chat2\n  objectives: [availability >= 99%]\n",
+        expect![[r#"
         slo.yaml:3:3: error: service: the key `service` stands twice; first in line 2
-    "#]]);
-    told("a: [\n", expect![[r#"
+    "#]],
+    );
+    told(
+        "a: [\n",
+        expect![[r#"
         slo.yaml:2:1: error: no YAML: while parsing a node, did not find expected node content
-    "#]]);
-    told("# nothing\n", expect![[r#"
+    "#]],
+    );
+    told(
+        "# nothing\n",
+        expect![[r#"
         slo.yaml:1:1: error: a document without an object: nothing but comments
-    "#]]);
-    told("version: prometheus/v1\nservice: x\n", expect![[r#"
+    "#]],
+    );
+    told(
+        "version: prometheus/v1\nservice: x\n",
+        expect![[r#"
         slo.yaml:1:10: error: version: this is a specification of Sloth, not of OpenSLO: Sloth computes it from Prometheus metrics
-    "#]]);
-    told("--- # one\napiVersion: openslo/v1\n", expect![[r#"
+    "#]],
+    );
+    told(
+        "--- # one\napiVersion: openslo/v1\n",
+        expect![[r#"
         slo.yaml:2:1: error: expected a list of objects, found a map (a first line like `--- # comment` is taken for the beginning of a list)
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -138,13 +156,15 @@ fn the_fixtures_are_right_and_become_objectives() {
         batch-pyrra 1 4
         support-first-token 1 4
         support-duration 2 4
-        support-good 2 4"#]].assert_eq(&names.join("\n"));
+        support-good 2 4"#]]
+    .assert_eq(&names.join("\n"));
     let others: Vec<String> = loaded.others.iter().map(|o| format!("{}: {}", o.name, o.source)).collect();
     expect![[r#"
         both: prometheus
         answered-99: prometheus
         as-json: prometheus
-        queue: prometheus"#]].assert_eq(&others.join("\n"));
+        queue: prometheus"#]]
+    .assert_eq(&others.join("\n"));
 }
 
 #[test]
@@ -268,13 +288,17 @@ fn explanations_are_in_plain_words() {
           95%: 95 % of requests have their first token after at most 800ms, over the last 30d.
             ("p95 of ttft" said as a ratio: each request is good or bad by itself, so nodes and days add up, and 5 % may be slower.)
             counts     every request
-            policy     5xx, cut streams, time-outs are bad; bad too: 429; judged like any answer: refusals, nothing generated; not counted: other 4xx, cancelled by the client; what cannot have the measure (not streamed, one token) is not counted; what capture lost is excluded and lowers coverage
+            bad        5xx, errors in a stream, cut streams, time-outs, 429
+            judged     refusals, nothing generated
+            left out   other 4xx, cancelled by the client, what cannot have the measure (not streamed, one token)
+            excluded   what capture lost; it lowers coverage
             budget     50 of each 1,000 requests may fail; at 24000 a day, 36000 of 720000; a total outage spends it in 1d12h
-            alerts     at least 3 requests and 3 bad ones in the long window; frozen while less than 90 % of traffic is seen; highest possible burn 20x
-              page     5m/1h   over 14.4x (72 % bad): total outage after 44m, 2m longer than it lasts; 2 % errors never;
-              page    30m/6h   over 6x (30 % bad): total outage after 1h49m, 21m longer than it lasts; 2 % errors never;
-              ticket   2h/1d   over 3x (15 % bad): total outage after 3h37m, 1h42m longer than it lasts; 2 % errors never;
-              ticket   6h/3d   over 1x (5 % bad): total outage after 3h37m, 5h42m longer than it lasts; 2 % errors never;
+            alerts     when both windows burn faster than the factor (at most 20x is possible: every request bad),
+                       with 3 requests and 3 bad ones in the long window; frozen while less than 90 % of traffic is seen
+              page     5m/1h     14.4x (72 % bad): total outage after 44m, and 2m longer than it lasts; 2 % errors never
+              page    30m/6h        6x (30 % bad): total outage after 1h49m, and 21m longer than it lasts; 2 % errors never
+              ticket   2h/1d        3x (15 % bad): total outage after 3h37m, and 1h42m longer than it lasts; 2 % errors never
+              ticket   6h/3d        1x (5 % bad): total outage after 3h37m, and 5h42m longer than it lasts; 2 % errors never
     "#]].assert_eq(&explain(&short("ttft p95 <= 800ms"), Some(24_000.0)));
 }
 
