@@ -5,7 +5,9 @@
 
 Part 1, with --index: every file of an index of recorded verdicts of the official SDK (`index.json` with `go_sdk_verdict`) gets the same
 verdict here and from the second opinion, and each property that the SDK complains about is complained about here.
-Part 2: thousands of mutated OpenSLO files get the same verdict here and from the second opinion (tests/slo/oracle: the SDK's own YAML and
+Part 2: the JSON Schema takes what `validate` takes of our fixtures, refuses what it refuses for its shape, and what `convert` writes is OpenSLO to
+the second opinion.
+Part 3: thousands of mutated OpenSLO files get the same verdict here and from the second opinion (tests/slo/oracle: the SDK's own YAML and
 JSON libraries with its rules restated). Where they differ on purpose, DELIBERATE says why; anything else fails.
 """
 import argparse
@@ -106,6 +108,64 @@ def oracle(paths):
     return [json.loads(line) for line in run.stdout.splitlines()]
 
 
+SHORT = "slos:\n  service: chat\n  objectives:\n    - {}\n"
+# Short forms that are wrong in their shape: an editor must see it.
+WRONG = [
+    SHORT.format("ttft p95 <= 800ms") + "  windw: 30d\n",
+    SHORT.format("{gaol: ttft p95 <= 800ms}"),
+    SHORT.format("{goal: ttft p95 <= 800ms, policy: {cancelled: maybe}}"),
+    SHORT.format("{goal: ttft p95 <= 800ms, when: {modle: x}}"),
+    SHORT.format("{goal: ttft p95 <= 800ms, when: {stream: 'true'}}"),
+    "slos: {objectives: [availability >= 99%]}\n",
+]
+
+
+def schema(failed):
+    """The schema against a real validator; a file and its conversion against the second opinion."""
+    sys.path.insert(0, str(CACHE / "slo-python"))
+    import jsonschema  # noqa: PLC0415
+    import yaml  # noqa: PLC0415
+
+    def run(*words):
+        return subprocess.run([AGENT, "slo", *words], capture_output=True, text=True, timeout=60, check=True).stdout
+
+    spec = json.loads(run("schema"))
+    jsonschema.Draft202012Validator.check_schema(spec)
+    validator = jsonschema.Draft202012Validator(spec)
+    good = bad = 0
+
+    def expect(right, what):
+        nonlocal good, bad
+        good, bad = good + right, bad + (not right)
+        if not right:
+            failed.append(what)
+
+    with tempfile.TemporaryDirectory() as folder:
+        for path in sorted((ROOT / "tests/fixtures/slo").glob("*/*")):
+            # PyYAML reads YAML 1.1, as Go does.
+            documents = [d for d in yaml.safe_load_all(path.read_text()) if d is not None]
+            for document in [d for one in documents for d in (one if isinstance(one, list) else [one])]:
+                errors = [e.message for e in validator.iter_errors(document)]
+                expect(not errors, f"{path.name}: the schema refuses what is valid: {str(errors)[:300]}")
+            if path.parent.name == "short":
+                converted = pathlib.Path(folder) / path.name
+                converted.write_text(run("convert", str(path)))
+                second = oracle([converted])[0]
+                expect(second["valid"], f"{path.name}: what convert writes is no OpenSLO: {second}")
+                for document in yaml.safe_load_all(converted.read_text()):
+                    errors = [e.message for e in validator.iter_errors(document)]
+                    expect(not errors, f"{path.name}: the schema refuses what convert writes: {str(errors)[:300]}")
+        ours_text = (ROOT / "tests/fixtures/slo/openslo/ours.yaml").read_text()
+        wrong = [*WRONG, ours_text.replace("sli: ttft, max", "sli: tttf, max"), ours_text.replace("max: 800ms", "maxx: 800ms"), ours_text.replace("timeWindow:", "timeWindows:")]
+        for text in wrong:
+            path = pathlib.Path(folder) / "wrong.yaml"
+            path.write_text(text)
+            valid, _ = ours(path)
+            taken = all(validator.is_valid(d) for d in yaml.safe_load_all(text))
+            expect(not valid and not taken, f"taken by {'validate' if valid else 'the schema'}: {text[:200]!r}")
+    return good, bad
+
+
 def main():
     args = argparse.ArgumentParser()
     args.add_argument("--count", type=int, default=3000)
@@ -134,6 +194,10 @@ def main():
             else:
                 passed += 1
         print(f"recorded verdicts: {passed} of {len(entries)} the same")
+
+    good, bad = schema(failed)
+    passed += good
+    print(f"schema and convert: {good} right, {bad} wrong")
 
     rng = random.Random(args.seed)
     seeds = sorted(p for p in (ROOT / "tests/fixtures/slo/openslo").iterdir() if p.name != "ours.yaml")

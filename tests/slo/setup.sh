@@ -16,4 +16,12 @@ if [ "$(cat "$cache/bin/openslo-oracle.version" 2>/dev/null)" != "$stamp" ]; the
     (cd "$work" && go build -trimpath -ldflags="-s -w" -o "$cache/bin/openslo-oracle" .)
     echo "$stamp" >"$cache/bin/openslo-oracle.version"
 fi
+# A real validator of JSON Schemas, and YAML 1.1, for compare.py alone.
+python="jsonschema==4.25.1 pyyaml==6.0.2"
+if [ "$(cat "$cache/slo-python/version" 2>/dev/null)" != "$python" ]; then
+    rm -rf "$cache/slo-python"
+    # shellcheck disable=SC2086 # a list of packages on purpose
+    python3 -m pip install --quiet --disable-pip-version-check --root-user-action ignore --target "$cache/slo-python" $python
+    echo "$python" >"$cache/slo-python/version"
+fi
 echo "setup: ready in $cache, $SECONDS s"
