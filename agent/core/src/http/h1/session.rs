@@ -320,7 +320,7 @@ mod tests {
                     HttpEvent::Response { id, begun, head } => format!("{id}: {} at {}\n", head.status, begun.unix_nanos()),
                     HttpEvent::ResponseBody { id, bytes } => format!("{id}: < {}\n", String::from_utf8_lossy(bytes)),
                     HttpEvent::Gap { id, of, body_goes_on } => format!("{id}: gap in {of:?}, goes on: {body_goes_on}\n"),
-                    HttpEvent::Trailers { id, grpc_status } => format!("{id}: trailers {grpc_status:?}\n"),
+                    HttpEvent::Trailers { id, grpc_status, .. } => format!("{id}: trailers {grpc_status:?}\n"),
                     HttpEvent::Over { id, how, by, .. } => format!("{id}: {how:?} by {}\n", by.as_str()),
                     HttpEvent::Odd(a) => format!("odd {}\n", a.as_str()),
                     HttpEvent::Upgraded { id, .. } => format!("{id}: upgraded\n"),

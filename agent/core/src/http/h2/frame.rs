@@ -148,7 +148,8 @@ impl Parser {
         let inside = len.and_then(|n| u32::try_from(n).ok()).filter(|n| *n <= self.left);
         match (&mut self.state, inside) {
             (State::Data { pad_length }, Some(n)) => {
-                let in_data = *pad_length || self.left > self.padding;
+                // When a stream ended that ends within the hole is not known, though no data may be missing.
+                let in_data = *pad_length || self.left > self.padding || n == self.left && self.frame.has(flag::END_STREAM);
                 if std::mem::take(pad_length) {
                     // How much of what follows is padding is lost as well.
                     self.padding = self.left;

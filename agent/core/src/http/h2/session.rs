@@ -346,25 +346,25 @@ impl Session {
             return;
         };
         s.last = self.now;
-        let grpc_status = head.grpc_status();
+        let (grpc_status, partial) = (head.grpc_status(), head.is_partial());
         if s.answered {
-            out(HttpEvent::Trailers { id, grpc_status });
+            out(HttpEvent::Trailers { id, grpc_status, partial });
         } else {
             match head.status() {
                 Some(..200) if !end => return,
                 Some(status) => {
                     (s.answered, s.due) = (true, head.length.and_then(|l| u32::try_from(l).ok()).unwrap_or(UNPROMISED));
                     out(HttpEvent::Response { id, begun, head: head.response(status, end) });
-                    if end && grpc_status.is_some() {
-                        out(HttpEvent::Trailers { id, grpc_status });
+                    if end && (grpc_status.is_some() || partial) {
+                        out(HttpEvent::Trailers { id, grpc_status, partial });
                     }
                 }
                 // What comes cannot be read without it.
+                None if partial && s.adrift => {}
+                None if partial => self.head_lost(false, stream, out),
                 None => {
                     s.adrift = true;
-                    if !(head.unknown || head.unread) {
-                        out(HttpEvent::Odd(Anomaly::BadHead));
-                    }
+                    out(HttpEvent::Odd(Anomaly::BadHead));
                 }
             }
         }
