@@ -294,7 +294,7 @@ impl Call {
         let may_be_grpc = self.response.as_ref().is_some_and(|r| r.media == MediaType::Grpc || r.partial && r.media == MediaType::Missing);
         match grpc_status {
             // How it ended is in what was not seen.
-            None if partial && may_be_grpc => self.gap(Side::Response),
+            None if partial && may_be_grpc => self.gap(Side::Response, None),
             None => {}
             Some(0) => self.measure.facts.ended_well = true,
             Some(code) => {
@@ -304,8 +304,8 @@ impl Call {
         }
     }
 
-    /// Bytes are missing.
-    pub fn gap(&mut self, of: Side) {
+    /// Bytes are missing: so many of the body, where that is known and nothing else is.
+    pub fn gap(&mut self, of: Side, missing: Option<u64>) {
         match of {
             Side::Request => {
                 self.measure.timeline.hole_in_request();
@@ -315,18 +315,23 @@ impl Call {
             }
             Side::Response => {
                 self.measure.hole();
+                if let Some(reader) = &mut self.reader {
+                    reader.hole();
+                }
+                // What is missing of compressed bytes says nothing about the plain ones.
+                let missing = missing.filter(|_| self.decoder.is_none());
                 if let Some(decoder) = &mut self.decoder {
                     decoder.break_off();
                     self.measure.facts.unread = true;
                 }
                 match &mut self.body {
-                    Body::Stream(framer) => framer.hole(),
+                    Body::Stream(framer) => framer.hole(missing),
                     Body::Json(skeleton) => skeleton.hole(),
                     // What comes next is not the first byte, and says nothing about the rest.
                     Body::Undecided => match self.pieces {
                         Some(framing) => {
                             let mut framer = Framer::new(framing);
-                            framer.hole();
+                            framer.hole(None);
                             self.body = Body::Stream(framer);
                         }
                         None => {

@@ -43,7 +43,8 @@ impl Call {
             _ if head.status >= 400 => Some(false),
             // Every answer of gRPC is messages, a stream or not.
             Body::Stream(_) if head.media == MediaType::Grpc => {
-                Some(asked.or(self.reader.as_ref().and_then(|r| r.streams())) != Some(false))
+                let told = asked.or(self.reader.as_ref().and_then(|r| r.streams()));
+                told.or((self.measure.timeline.holes() == 0).then_some(true))
             }
             // One event alone may be all of an answer whose length was not seen.
             Body::Stream(_) if unnamed && self.pieces.is_some() => (self.measure.timeline.chunks().events > 1).then_some(true),

@@ -283,7 +283,7 @@ impl Session {
         let of = if is_request { Side::Request } else { Side::Response };
         if let Some(s) = self.streams.get_mut(&stream).filter(|s| !(is_request && s.asked)) {
             s.adrift = true;
-            out(HttpEvent::Gap { id: self.id(stream), of, body_goes_on: false });
+            out(HttpEvent::Gap { id: self.id(stream), of, body_goes_on: false, missing: None });
         }
     }
 
@@ -431,7 +431,7 @@ impl Session {
         let is_request = dir == self.requests;
         let half = if is_request { &mut self.up } else { &mut self.down };
         match half.frames.hole(len) {
-            Hole::InData(stream) => {
+            Hole::InData { stream, missing } => {
                 let (of, open) = match self.streams.get_mut(&stream) {
                     Some(s) if is_request => (Side::Request, !s.asked),
                     Some(s) => {
@@ -441,7 +441,7 @@ impl Session {
                     None => (Side::Response, false),
                 };
                 if open {
-                    out(HttpEvent::Gap { id: self.id(stream), of, body_goes_on: true });
+                    out(HttpEvent::Gap { id: self.id(stream), of, body_goes_on: true, missing });
                 }
             }
             Hole::InFrame => {}
@@ -461,7 +461,7 @@ impl Session {
             if let Some(s) = self.streams.get_mut(&stream) {
                 s.adrift = true;
                 if !(is_request && s.asked) {
-                    out(HttpEvent::Gap { id, of, body_goes_on: false });
+                    out(HttpEvent::Gap { id, of, body_goes_on: false, missing: None });
                 }
             }
         }

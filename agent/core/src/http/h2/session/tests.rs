@@ -52,7 +52,7 @@ fn shown(event: HttpEvent<'_>) -> String {
         HttpEvent::RequestEnd { id } => format!("{id}: asked\n"),
         HttpEvent::Response { id, begun, head } => format!("{id}: {} {:?} at {}\n", head.status, head.media, begun.unix_nanos()),
         HttpEvent::ResponseBody { id, bytes } => format!("{id}: < {}\n", bytes.escape_ascii()),
-        HttpEvent::Gap { id, of, body_goes_on } => format!("{id}: gap in {of:?}, goes on: {body_goes_on}\n"),
+        HttpEvent::Gap { id, of, body_goes_on, .. } => format!("{id}: gap in {of:?}, goes on: {body_goes_on}\n"),
         HttpEvent::Trailers { id, grpc_status, .. } => format!("{id}: trailers {grpc_status:?}\n"),
         HttpEvent::Over { id, how, by, at } => {
             let since = at.map_or(String::new(), |at| format!(" since {}", at.unix_nanos()));
@@ -315,7 +315,6 @@ fn a_header_block_in_a_hole() {
             1: 200 EventStream at 5
             1: < x
             1: Complete by end_stream
-            3: gap in Response, goes on: false
             3: gap in Response, goes on: false
             3: Lost by capture_gap
         "#]],
