@@ -73,6 +73,9 @@ pub enum Command {
     Doctor(DoctorArgs),
     /// Lists the APIs that are understood.
     Dialects(DialectsArgs),
+    /// Service level objectives: checks, explains and converts their files.
+    #[command(subcommand)]
+    Slo(SloCommand),
     /// Prints a completion script for a shell.
     Completions {
         /// The shell.
@@ -177,6 +180,108 @@ pub struct DialectsArgs {
     /// How to print the list.
     #[arg(long, value_enum, default_value_t = ListFormat::Table)]
     pub format: ListFormat,
+}
+
+/// `slo`.
+#[derive(Subcommand, Debug)]
+pub enum SloCommand {
+    /// Checks SLO files: OpenSLO (verdicts as its official SDK), the short form, Sloth's AlertWindows.
+    #[command(after_help = AFTER_VALIDATE)]
+    Validate(SloValidateArgs),
+    /// Says in plain words and numbers what SLO files promise, and when each alert would fire.
+    Explain(SloExplainArgs),
+    /// Turns the short form into OpenSLO v1.
+    Convert(SloConvertArgs),
+    /// Writes Prometheus rules that add up the counters of all agents: burn-rate alerts, Sloth's record names.
+    Rules(SloRulesArgs),
+    /// Prints the JSON Schema of SLO files, for editors.
+    Schema,
+}
+
+const AFTER_VALIDATE: &str = "A reference to an object that no file holds is a warning, because it may stand elsewhere; it is an error of \
+objectives of ours with --strict-refs and when a folder is given. Objectives for other back ends are accepted and said to be not ours.
+
+Exit codes:
+  0  nothing is refused
+  1  a file is refused or cannot be read
+  2  wrong usage";
+
+/// `slo validate`.
+#[derive(Args, Debug)]
+pub struct SloValidateArgs {
+    /// Files, or folders with `*.yaml`, `*.yml` and `*.json`; `-` is standard input.
+    #[arg(required = true, value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
+    pub files: Vec<PathBuf>,
+    /// How to print what was found.
+    #[arg(long, value_enum, default_value_t = SloFormat::Text)]
+    pub format: SloFormat,
+    /// Everything that objectives of ours refer to must be in the files.
+    #[arg(long)]
+    pub strict_refs: bool,
+}
+
+/// `slo rules`.
+#[derive(Args, Debug)]
+pub struct SloRulesArgs {
+    /// Files and folders (`*.yaml`, `*.yml`, `*.json`) with objectives.
+    #[arg(required = true, value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
+    pub files: Vec<PathBuf>,
+    /// What to write.
+    #[arg(long, value_enum, default_value_t = RulesFormat::Prometheus)]
+    pub format: RulesFormat,
+    /// Name of the `PrometheusRule` object.
+    #[arg(long, value_name = "NAME", default_value = "tokengauge-slos")]
+    pub name: String,
+    /// Writes the rules to this file instead of standard output.
+    #[arg(long, short, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub output: Option<PathBuf>,
+    /// Also writes unit tests of the rules, for `promtool test rules`, to this file.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub tests: Option<PathBuf>,
+}
+
+/// What `slo rules` writes.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RulesFormat {
+    /// A rule file of Prometheus.
+    Prometheus,
+    /// A `PrometheusRule` object of the Prometheus operator.
+    Operator,
+}
+
+/// `slo explain`.
+#[derive(Args, Debug)]
+pub struct SloExplainArgs {
+    /// Files or folders.
+    #[arg(required_unless_present = "presets", value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
+    pub files: Vec<PathBuf>,
+    /// The traffic of each objective, for budgets in requests and for the guards of low traffic.
+    #[arg(long, value_name = "N", value_parser = requests)]
+    pub requests_per_day: Option<f64>,
+    /// Lists the presets of the short form.
+    #[arg(long)]
+    pub presets: bool,
+}
+
+fn requests(text: &str) -> Result<f64, String> {
+    text.parse().ok().filter(|n: &f64| n.is_finite() && *n > 0.0).ok_or_else(|| "a number above 0".into())
+}
+
+/// `slo convert`.
+#[derive(Args, Debug)]
+pub struct SloConvertArgs {
+    /// Files or folders.
+    #[arg(required = true, value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
+    pub files: Vec<PathBuf>,
+}
+
+/// What `slo validate` prints.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SloFormat {
+    /// `file:line:column: error: object: property: what was expected and found`.
+    Text,
+    /// One JSON object.
+    Json,
 }
 
 /// How to print a list.
