@@ -160,13 +160,13 @@ pub fn describe(config: &Config) -> String {
 pub fn line(i: &Inference) -> String {
     let t = &i.timing;
     let model = i.response.model.as_ref().or(i.request.model.as_ref()).map_or("(unknown model)", |m| m.as_str());
-    let mut text = format!("{} {model} {}", i.provider, i.outcome.as_str());
+    let mut text = format!("{} {model} {}", i.provider_or_other(), i.outcome.as_str());
     if let Some(error) = &i.error {
         text += &format!(" ({})", error.kind);
     }
     match t.ttft {
         Ok(ttft) => text += &format!(", first token {}", seconds(Some(ttft.as_secs_f64()))),
-        Err(reason) if i.stream => text += &format!(", no first token: {}", reason.as_str()),
+        Err(reason) if i.is_stream() => text += &format!(", no first token: {}", reason.as_str()),
         Err(_) => {}
     }
     if let Some(speed) = t.output_tokens_per_s() {

@@ -152,7 +152,7 @@ impl Instruments {
             }
             return;
         }
-        if let Some(first) = t.first_event.filter(|_| i.stream) {
+        if let Some(first) = t.first_event.filter(|_| i.is_stream()) {
             self.client_first_chunk.record(first.as_secs_f64(), &attributes);
         }
         t.gaps.iter().for_each(|gap| self.client_per_chunk.record(gap as f64 / 1e9, &attributes));
@@ -195,7 +195,7 @@ impl Instruments {
     }
 
     fn initialise(&mut self, i: &Inference, attributes: &[KeyValue]) {
-        let key = (i.vantage, i.provider, i.operation, i.request.model.clone(), i.response.model.clone());
+        let key = (i.vantage, i.provider_or_other(), i.operation, i.request.model.clone(), i.response.model.clone());
         if self.initialised.len() >= INITIALISED || !self.initialised.insert(key) {
             return;
         }
@@ -230,7 +230,7 @@ pub fn error_type(i: &Inference) -> Option<String> {
 fn common(i: &Inference) -> Vec<KeyValue> {
     let mut attributes = Vec::with_capacity(9);
     attributes.push(KeyValue::new(attr::OPERATION_NAME, i.operation.as_str()));
-    attributes.push(KeyValue::new(attr::PROVIDER_NAME, i.provider));
+    attributes.push(KeyValue::new(attr::PROVIDER_NAME, i.provider_or_other()));
     let models = [(attr::REQUEST_MODEL, &i.request.model), (attr::RESPONSE_MODEL, &i.response.model)];
     attributes.extend(models.iter().filter_map(|(key, model)| Some(KeyValue::new(*key, model.as_ref()?.as_str().to_owned()))));
     attributes

@@ -52,8 +52,8 @@ fn shown(event: HttpEvent<'_>) -> String {
         HttpEvent::RequestEnd { id } => format!("{id}: asked\n"),
         HttpEvent::Response { id, begun, head } => format!("{id}: {} {:?} at {}\n", head.status, head.media, begun.unix_nanos()),
         HttpEvent::ResponseBody { id, bytes } => format!("{id}: < {}\n", bytes.escape_ascii()),
-        HttpEvent::Gap { id, of, body_goes_on } => format!("{id}: gap in {of:?}, goes on: {body_goes_on}\n"),
-        HttpEvent::Trailers { id, grpc_status } => format!("{id}: trailers {grpc_status:?}\n"),
+        HttpEvent::Gap { id, of, body_goes_on, .. } => format!("{id}: gap in {of:?}, goes on: {body_goes_on}\n"),
+        HttpEvent::Trailers { id, grpc_status, .. } => format!("{id}: trailers {grpc_status:?}\n"),
         HttpEvent::Over { id, how, by, at } => {
             let since = at.map_or(String::new(), |at| format!(" since {}", at.unix_nanos()));
             format!("{id}: {how:?} by {}{since}\n", by.as_str())
