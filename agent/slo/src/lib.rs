@@ -4,4 +4,9 @@
 //! alert state of each objective follows from them. There is no clock, no I/O, no thread and no `unsafe` here: time is an argument.
 #![forbid(unsafe_code)]
 
+pub mod decide;
 pub mod model;
+pub mod request;
+pub mod ring;
+pub mod select;
+pub mod window;
