@@ -4,9 +4,12 @@
 //! alert state of each objective follows from them. There is no clock, no I/O, no thread and no `unsafe` here: time is an argument.
 #![forbid(unsafe_code)]
 
+pub mod alert;
+pub mod budget;
 pub mod decide;
 pub mod model;
 pub mod request;
 pub mod ring;
 pub mod select;
+pub mod series;
 pub mod window;
