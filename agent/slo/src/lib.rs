@@ -5,11 +5,18 @@
 #![forbid(unsafe_code)]
 
 pub mod alert;
+pub mod book;
 pub mod budget;
+pub mod composite;
 pub mod decide;
+pub mod engine;
+pub mod groups;
+pub mod identity;
+pub mod loaded;
 pub mod model;
 pub mod request;
 pub mod ring;
 pub mod select;
 pub mod series;
+pub mod status;
 pub mod window;
