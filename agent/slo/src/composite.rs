@@ -86,14 +86,18 @@ impl Composite {
     /// beginning of the last so many seconds.
     pub fn tell(&mut self, slo: &Slo, place: usize, status: &mut Status, own: &Series, parts: &[Part<'_>], now: &Now<'_>) {
         let target = slo.objectives.iter().map(|o| o.target).fold(0.0, f64::max);
-        let burn = |from: &dyn Fn(&Series) -> Totals| match slo.budgeting {
-            Budgeting::Occurrences => parts.iter().filter_map(|(o, series)| {
-                let (o, series) = (slo.objectives.get(*o)?, (*series)?);
-                Some(o.weight * series.ring.total.since(&from(series)).burn_rate(slo.budgeting, o.target)?)
-            }),
-            Budgeting::Timeslices | Budgeting::RatioTimeslices => return own.ring.total.since(&from(own)).burn_rate(slo.budgeting, target),
-        }
-        .fold(None, |sum, b| Some(sum.unwrap_or(0.0) + b));
+        let burn = |from: &dyn Fn(&Series) -> Totals| {
+            match slo.budgeting {
+                Budgeting::Occurrences => parts.iter().filter_map(|(o, series)| {
+                    let (o, series) = (slo.objectives.get(*o)?, (*series)?);
+                    Some(o.weight * series.ring.total.since(&from(series)).burn_rate(slo.budgeting, o.target)?)
+                }),
+                Budgeting::Timeslices | Budgeting::RatioTimeslices => {
+                    return own.ring.total.since(&from(own)).burn_rate(slo.budgeting, target);
+                }
+            }
+            .fold(None, |sum, b| Some(sum.unwrap_or(0.0) + b))
+        };
         let within = own.ring.total.since(&(now.base)(own));
         (status.valid, status.good, status.excluded) = (within.valid, within.good(), u64::from(within.excluded));
         status.slices = (slo.budgeting != Budgeting::Occurrences).then(|| (u64::from(within.slices), within.bad_slices));

@@ -158,9 +158,11 @@ impl Engine {
         });
         let of_composites = self.slos.iter().flat_map(|l| {
             let page = |c: &Composite| self.book.pages.get(c.page);
-            l.composite.iter().filter_map(move |c| Some((c, page(c)?))).flat_map(|(c, page)| c.states(page)).map(|(group, alerts)| {
-                (Owner { slo: l.slo.name.clone(), objective: None, group: group.clone() }, alerts)
-            })
+            l.composite
+                .iter()
+                .filter_map(move |c| Some((c, page(c)?)))
+                .flat_map(|(c, page)| c.states(page))
+                .map(|(group, alerts)| (Owner { slo: l.slo.name.clone(), objective: None, group: group.clone() }, alerts))
         });
         of_targets.chain(of_composites)
     }

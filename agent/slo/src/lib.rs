@@ -10,6 +10,7 @@ pub mod budget;
 pub mod composite;
 pub mod decide;
 pub mod engine;
+pub mod exact;
 pub mod groups;
 pub mod identity;
 pub mod loaded;

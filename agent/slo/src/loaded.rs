@@ -128,8 +128,7 @@ impl Loaded {
         let from = before(eyes.tick, self.shortest);
         let counts = series.ring.total.since(&series.ring.at(from));
         let unseen_then = eyes.unseen.at(from);
-        let lost = eyes.unseen.total.lost - unseen_then.lost + u64::from(counts.excluded);
-        let of_traffic = if lost < NOISE { 1.0 } else { counts.valid as f64 / (counts.valid + lost) as f64 };
+        let of_traffic = traffic_seen(&counts, eyes.unseen.total.lost - unseen_then.lost);
         let share = |window_s: u64, blind: u64, born: u64| {
             let window = (window_s * SECOND).min(eyes.tick.saturating_sub(born)).max(1);
             1.0 - (blind as f64 / window as f64).min(1.0)
@@ -157,6 +156,12 @@ impl Loaded {
 
 /// Windows whose counts are kept while a status is told; a policy with more looks the others up again.
 const MOST_WINDOWS: usize = 12;
+
+/// Share of the traffic of a window that was seen: of what was valid, excluded or, not known of which SLO, `lost`.
+pub fn traffic_seen(counts: &Totals, lost: u64) -> f64 {
+    let unseen = lost + u64::from(counts.excluded);
+    if unseen < NOISE { 1.0 } else { counts.valid as f64 / (counts.valid + unseen) as f64 }
+}
 
 /// The instant so many seconds before.
 fn before(tick: u64, seconds: u64) -> u64 {

@@ -157,7 +157,10 @@ impl<T: Copy + Default> Ring<T> {
     /// A ring from what [`Ring::levels`] gave; `None` when that cannot be one.
     pub fn from_levels(total: T, born: u64, levels: Vec<(u64, u64, Vec<T>)>) -> Option<Self> {
         let good = |(resolution, newest, marks): &(u64, u64, Vec<T>)| {
-            *resolution > 0 && !marks.is_empty() && marks.len() as u64 <= newest.saturating_add(1) && newest.checked_mul(*resolution).is_some()
+            *resolution > 0
+                && !marks.is_empty()
+                && marks.len() as u64 <= newest.saturating_add(1)
+                && newest.checked_mul(*resolution).is_some()
         };
         let all = !levels.is_empty() && levels.iter().all(good);
         let level = |(resolution, newest, marks): (u64, u64, Vec<T>)| Level { resolution, keep: marks.len(), marks: marks.into(), newest };
@@ -174,7 +177,10 @@ mod tests {
     #[test]
     fn thirty_days_are_exact_enough_and_small() {
         let g = Geometry::new(3 * DAY, 30 * DAY);
-        assert_eq!([300, 1_800, 3_600, 7_200, 21_600, DAY, 3 * DAY, 30 * DAY].map(|w| g.resolution_s(w)), [10, 60, 60, 60, 60, 600, 600, 3_600]);
+        assert_eq!(
+            [300, 1_800, 3_600, 7_200, 21_600, DAY, 3 * DAY, 30 * DAY].map(|w| g.resolution_s(w)),
+            [10, 60, 60, 60, 60, 600, 600, 3_600]
+        );
         assert!(g.marks() * 32 < 60_000, "{}", g.marks());
         for window in [3_600, DAY, 7 * DAY, 92 * DAY, 366 * DAY, 4_000 * DAY] {
             let g = Geometry::new(4 * DAY, window);

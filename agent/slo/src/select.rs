@@ -10,14 +10,8 @@ use crate::request::{Address, Request};
 pub const UNKNOWN: &str = "unknown";
 
 /// Bounds of [`Dimension::InputTokens`]: inclusive, with the name of the bucket up to it.
-const INPUT_TOKENS: [(u64, &str); 6] = [
-    (400, "0-400"),
-    (1_000, "401-1000"),
-    (4_000, "1001-4000"),
-    (16_000, "4001-16000"),
-    (64_000, "16001-64000"),
-    (u64::MAX, "64001+"),
-];
+const INPUT_TOKENS: [(u64, &str); 6] =
+    [(400, "0-400"), (1_000, "401-1000"), (4_000, "1001-4000"), (16_000, "4001-16000"), (64_000, "16001-64000"), (u64::MAX, "64001+")];
 
 /// The bucket of a number of input tokens.
 pub fn input_tokens(tokens: Option<u64>) -> &'static str {
@@ -108,7 +102,10 @@ mod tests {
 
     #[test]
     fn prompt_lengths_fall_into_buckets() {
-        assert_eq!([Some(0), Some(400), Some(401), Some(64_001), None].map(input_tokens), ["0-400", "0-400", "401-1000", "64001+", "unknown"]);
+        assert_eq!(
+            [Some(0), Some(400), Some(401), Some(64_001), None].map(input_tokens),
+            ["0-400", "0-400", "401-1000", "64001+", "unknown"]
+        );
         let short = Selector { input_tokens_max: Some(400), ..Selector::default() };
         assert!(!selects(&short, &Request::plain()), "a prompt of unknown length is not a short one");
         assert!(selects(&short, &Request { input_tokens: Some(400), ..Request::plain() }));

@@ -136,7 +136,7 @@ impl Series {
     pub fn add(&mut self, verdict: Verdict, n: u64, tick: u64) {
         if tick > self.next {
             // What happens on a boundary belongs before it.
-            self.advance(tick - 1);
+            self.go(tick - 1, tick - 1);
         }
         *self.counters.of(verdict) += n;
         self.ring.total.add(verdict, n);
@@ -148,9 +148,14 @@ impl Series {
         }
     }
 
-    /// Everything up to `tick` has been counted: closes slices and periods and sets marks.
+    /// Everything up to `tick` has been counted: closes slices and periods and sets marks. A period is told of until it is over, its
+    /// last instant included.
     pub fn advance(&mut self, tick: u64) {
-        if let Some(end) = self.period.map(|p| p.end).filter(|end| *end <= tick) {
+        self.go(tick, tick.saturating_sub(1));
+    }
+
+    fn go(&mut self, tick: u64, over: u64) {
+        if let Some(end) = self.period.map(|p| p.end).filter(|end| *end <= over) {
             self.close_slice(end);
             self.ring.mark(end);
             if let Some(period) = &mut self.period {
