@@ -34,7 +34,11 @@ impl Alerts {
 
     /// Goes on to `now` (nanoseconds). `window` says what the window of so many seconds holds. Whether a severity began or ceased to
     /// fire.
-    pub fn step(&mut self, policy: &Alerting, now: u64, frozen: bool, window: impl Fn(u64) -> Evidence) -> bool {
+    ///
+    /// `target` is the objective's: a factor that it makes impossible becomes one that is possible ([`AlertRow::reachable`]).
+    ///
+    /// [`AlertRow::reachable`]: crate::model::AlertRow::reachable
+    pub fn step(&mut self, policy: &Alerting, target: f64, now: u64, frozen: bool, window: impl Fn(u64) -> Evidence) -> bool {
         if frozen {
             return false;
         }
@@ -42,7 +46,8 @@ impl Alerts {
         let mut fires = [false; 2];
         for (row, held) in policy.rows.iter().zip(&mut self.held) {
             let (short, long) = (window(row.short_s), window(row.long_s));
-            let burns = |e: &Evidence| e.burn.is_some_and(|b| b > row.factor);
+            let factor = row.reachable(target);
+            let burns = |e: &Evidence| e.burn.is_some_and(|b| b > factor);
             let holds = burns(&short) && burns(&long) && long.valid >= policy.min_events && long.bad >= policy.min_bad_events;
             *held = holds.then(|| held.unwrap_or(now));
             let lasted = held.is_some_and(|since| now.saturating_sub(since) >= row.for_s.saturating_mul(crate::ring::SECOND));
@@ -84,7 +89,7 @@ mod tests {
     fn both_windows_must_burn_and_the_long_one_must_mean_something() {
         let fires = |window: &dyn Fn(u64) -> Evidence| {
             let mut a = Alerts::default();
-            a.step(&policy(0), SECOND, false, window);
+            a.step(&policy(0), 0.999, SECOND, false, window);
             Severity::ALL.map(|s| a.fires(s))
         };
         assert_eq!(fires(&says(20.0, 100, 5)), [true, true]);
@@ -98,24 +103,24 @@ mod tests {
     #[test]
     fn it_fires_after_its_time_and_says_when_it_changes() {
         let (mut a, p) = (Alerts::default(), policy(120));
-        assert!(!a.step(&p, 1_000 * SECOND, false, says(20.0, 100, 5)));
-        assert!(!a.step(&p, 1_060 * SECOND, false, says(20.0, 100, 5)));
-        assert!(a.step(&p, 1_120 * SECOND, false, says(20.0, 100, 5)));
+        assert!(!a.step(&p, 0.999, 1_000 * SECOND, false, says(20.0, 100, 5)));
+        assert!(!a.step(&p, 0.999, 1_060 * SECOND, false, says(20.0, 100, 5)));
+        assert!(a.step(&p, 0.999, 1_120 * SECOND, false, says(20.0, 100, 5)));
         assert_eq!(a.firing[0], Some(1_120 * SECOND));
-        assert!(!a.step(&p, 1_180 * SECOND, false, says(20.0, 100, 5)));
-        assert!(a.step(&p, 1_240 * SECOND, false, says(1.0, 100, 5)));
+        assert!(!a.step(&p, 0.999, 1_180 * SECOND, false, says(20.0, 100, 5)));
+        assert!(a.step(&p, 0.999, 1_240 * SECOND, false, says(1.0, 100, 5)));
         assert!(!a.fires(Severity::Page));
     }
 
     #[test]
     fn while_blind_it_neither_fires_nor_resolves() {
         let (mut a, p) = (Alerts::default(), policy(0));
-        a.step(&p, SECOND, true, says(20.0, 100, 5));
+        a.step(&p, 0.999, SECOND, true, says(20.0, 100, 5));
         assert!(!a.fires(Severity::Page));
-        a.step(&p, 2 * SECOND, false, says(20.0, 100, 5));
-        a.step(&p, 3 * SECOND, true, |_| Evidence::default());
+        a.step(&p, 0.999, 2 * SECOND, false, says(20.0, 100, 5));
+        a.step(&p, 0.999, 3 * SECOND, true, |_| Evidence::default());
         assert!(a.fires(Severity::Page));
-        a.step(&p, 4 * SECOND, false, |_| Evidence::default());
+        a.step(&p, 0.999, 4 * SECOND, false, |_| Evidence::default());
         assert!(!a.fires(Severity::Page));
     }
 }

@@ -114,7 +114,7 @@ impl Composite {
             self.alerts.resize(place + 1, Alerts::default());
         }
         let Some(alerts) = self.alerts.get_mut(place) else { return };
-        alerts.step(&slo.alerting, now.tick, status.sight == crate::status::Sight::Blind, |seconds| {
+        alerts.step(&slo.alerting, target, now.tick, status.sight == crate::status::Sight::Blind, |seconds| {
             let counts = own.ring.total.since(&own.ring.at(now.tick.saturating_sub(seconds * crate::ring::SECOND)));
             let rate = status.burn.iter().find(|(w, _)| *w == seconds).and_then(|(_, b)| *b);
             Evidence { burn: rate, valid: counts.valid, bad: counts.bad }

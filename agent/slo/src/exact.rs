@@ -129,7 +129,7 @@ impl Exact {
                 let now = track.until(t);
                 let within = |from: u64| now.since(&track.until(from));
                 let frozen = traffic_seen(&within(begin(self.loaded.shortest)), 0) < slo.alerting.coverage_floor;
-                alerts.step(&slo.alerting, t, frozen, |seconds| {
+                alerts.step(&slo.alerting, objective.target, t, frozen, |seconds| {
                     let counts = within(begin(seconds));
                     Evidence { burn: burn(&counts), valid: counts.valid, bad: counts.bad }
                 });
@@ -165,7 +165,7 @@ impl Exact {
                     .fold(None, |sum, b| Some(sum.unwrap_or(0.0) + b))
             };
             let frozen = traffic_seen(&within(begin(self.loaded.shortest)), 0) < slo.alerting.coverage_floor;
-            alerts.step(&slo.alerting, t, frozen, |seconds| {
+            alerts.step(&slo.alerting, target, t, frozen, |seconds| {
                 let counts = within(begin(seconds));
                 Evidence { burn: burn(begin(seconds)), valid: counts.valid, bad: counts.bad }
             });

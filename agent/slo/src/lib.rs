@@ -19,5 +19,7 @@ pub mod request;
 pub mod ring;
 pub mod select;
 pub mod series;
+pub mod spec;
 pub mod status;
 pub mod window;
+pub mod yaml;

@@ -111,7 +111,7 @@ impl Loaded {
         }
         let rate = status.burn.iter().find(|(w, _)| *w == self.rate_window).and_then(|(_, b)| *b);
         status.exhaustion_s = exhaustion_s(status.budget_remaining, rate, self.frame.longest_s());
-        alerts.step(&self.slo.alerting, tick, status.sight == Sight::Blind, |seconds| {
+        alerts.step(&self.slo.alerting, objective.target, tick, status.sight == Sight::Blind, |seconds| {
             seen.iter().find(|(w, _)| *w == seconds).map_or_else(
                 || {
                     let counts = total.since(&series.ring.at(before(tick, seconds)));

@@ -93,6 +93,27 @@ pub enum Window {
     },
 }
 
+impl Window {
+    /// Its length in seconds; of a calendar window the nominal one (a month is 30 days, a quarter 90, a year 365).
+    pub fn nominal_s(&self) -> u64 {
+        match self {
+            Self::Rolling { seconds } => *seconds,
+            Self::Calendar { count, unit, .. } => {
+                let unit = match unit {
+                    CalendarUnit::Minute => 60,
+                    CalendarUnit::Hour => 3600,
+                    CalendarUnit::Day => 86_400,
+                    CalendarUnit::Week => 604_800,
+                    CalendarUnit::Month => 2_592_000,
+                    CalendarUnit::Quarter => 7_776_000,
+                    CalendarUnit::Year => 31_536_000,
+                };
+                u64::from(*count) * unit
+            }
+        }
+    }
+}
+
 /// The units of a calendar window. Months, quarters and years have the calendar's lengths; days and weeks are civil ones (23 to 25
 /// hours at a change of clocks).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -421,6 +442,19 @@ pub struct AlertRow {
     pub factor: f64,
     /// How long it must hold before it fires, seconds. The SRE workbook argues against it: 0 by default.
     pub for_s: u64,
+}
+
+/// The share of the highest possible burn rate at which a row fires whose own factor can never be reached.
+const REACHABLE: f64 = 0.8;
+
+impl AlertRow {
+    /// The factor to compare with for a target. The highest possible burn rate is 1/(1 − target): a factor that reaches it can never
+    /// be exceeded, so it becomes 80 % of that, which is when 80 % of all requests are bad.
+    pub fn reachable(&self, target: f64) -> f64 {
+        let highest = 1.0 / (1.0 - target);
+        // `max` is what 1 − 1/n leaves of n: 1/(1 − 0.95) is 19.999999999999982.
+        if self.factor < highest * (1.0 - 1e-9) { self.factor } else { ((highest * REACHABLE) * 1e6).round() / 1e6 }
+    }
 }
 
 /// How urgent an alert is.
