@@ -13,6 +13,8 @@ use tokengauge_slo::model::{Budgeting, Slo};
 use tokengauge_slo::window::{utc, window_name};
 
 use super::records::Record;
+use super::{Input, SloError};
+use crate::cli::SloBacktestArgs;
 
 /// What went wrong with a backtest as a whole. What is wrong with a line is said on standard error, and counted.
 #[derive(Debug, thiserror::Error)]
@@ -183,7 +185,9 @@ impl Backtest {
                     lines.clear();
                     exact.at(t, &mut lines);
                     match format {
-                        Format::Jsonl => lines.iter().try_for_each(|l| write_line(out, exact.slo(), l, t / SECOND)).map_err(BacktestError::Write)?,
+                        Format::Jsonl => {
+                            lines.iter().try_for_each(|l| write_line(out, exact.slo(), l, t / SECOND)).map_err(BacktestError::Write)?
+                        }
                         Format::Table => lines.iter().for_each(|l| table.add(exact.slo(), l, t / SECOND)),
                     }
                 }
@@ -272,7 +276,11 @@ impl Table {
         let percent = |v: Option<f64>| v.map_or_else(|| "-".to_owned(), |v| format!("{:.3}%", v * 100.0));
         writeln!(out, "{records} records\n")?;
         let width = self.rows.iter().map(|r| r.name.chars().count()).max().unwrap_or(0).max(9);
-        writeln!(out, "{:width$}  {:>9} {:>9} {:>8} {:>9} {:>11} {:>11}", "objective", "valid", "good", "excluded", "level", "budget left", "lowest")?;
+        writeln!(
+            out,
+            "{:width$}  {:>9} {:>9} {:>8} {:>9} {:>11} {:>11}",
+            "objective", "valid", "good", "excluded", "level", "budget left", "lowest"
+        )?;
         for row in &self.rows {
             let Some(last) = &row.last else { continue };
             let c = &last.counts;
@@ -297,7 +305,21 @@ impl Table {
 ///
 /// # Errors
 /// When a file cannot be read, an SLO cannot be used, or the output cannot be written.
-pub fn backtest(slos: Vec<Slo>, records: &[PathBuf], step_s: u64, format: Format) -> Result<bool, BacktestError> {
+pub fn command(args: &SloBacktestArgs) -> Result<bool, SloError> {
+    let loaded = Input::read(&args.slos)?.load(false);
+    for problem in &loaded.problems {
+        eprintln!("tokengauge: {problem}");
+    }
+    if loaded.refused() {
+        return Ok(false);
+    }
+    if loaded.slos.is_empty() {
+        return Err(BacktestError::Slo("there is no objective of ours in these files".to_owned()).into());
+    }
+    Ok(backtest(loaded.slos, &args.records, args.step, args.format)?)
+}
+
+fn backtest(slos: Vec<Slo>, records: &[PathBuf], step_s: u64, format: Format) -> Result<bool, BacktestError> {
     let mut test = Backtest::new(slos)?;
     let mut complain = io::stderr().lock();
     for path in records {
@@ -367,7 +389,10 @@ mod tests {
     fn where_nothing_is_valid_there_is_null() {
         let (out, ..) = run(&record(60, 0.0, "lost"), 60, Format::Jsonl);
         let step: serde_json::Value = serde_json::from_str(&out).unwrap();
-        assert_eq!((&step["excluded"], &step["sli"], &step["error_budget_remaining"]), (&1.into(), &serde_json::Value::Null, &serde_json::Value::Null));
+        assert_eq!(
+            (&step["excluded"], &step["sli"], &step["error_budget_remaining"]),
+            (&1.into(), &serde_json::Value::Null, &serde_json::Value::Null)
+        );
         assert!(step["burn_rate"].as_object().unwrap().values().all(serde_json::Value::is_null));
     }
 

@@ -236,7 +236,8 @@ impl<'a> Record<'a> {
 
     /// Why a figure is missing: what the record says, else what follows from the rest of it.
     fn reason(&self, figure: &'static str, outcome: Outcome) -> Reason {
-        let said = self.undefined.as_ref().and_then(|u| u.get(figure).or_else(|| u.get(if figure == "inter_chunk" { "max_stall" } else { "" })));
+        let said =
+            self.undefined.as_ref().and_then(|u| u.get(figure).or_else(|| u.get(if figure == "inter_chunk" { "max_stall" } else { "" })));
         if let Some(reason) = said.and_then(|name| Reason::ALL.into_iter().find(|r| r.as_str() == *name)) {
             return reason;
         }

@@ -48,6 +48,8 @@ pub struct Loaded {
     pub others: Vec<Other>,
     /// Each file and what it holds.
     pub files: Vec<File>,
+    /// The names of those objectives that are of the short form.
+    pub short: Vec<String>,
 }
 
 impl Loaded {

@@ -26,6 +26,7 @@ pub fn resolve(mut objects: Vec<Object>, windows: &[Windows], options: Options, 
         slos.append(&mut short::document(&mut object.node, windows, &mut problems));
         loaded.problems.append(&mut problems.list);
     }
+    loaded.short = slos.iter().map(|s: &Slo| s.name.clone()).collect();
     let registry = Registry::new(&objects);
     for object in &objects {
         let What::OpenSlo(known) = object.what else { continue };
