@@ -40,11 +40,11 @@ impl Composite {
         Self { page, alerts: Vec::new(), running: Vec::new() }
     }
 
-    /// A verdict on one part.
-    pub fn observe(&mut self, slo: &Slo, page: &mut Page, place: usize, objective: usize, verdict: Verdict, tick: u64) {
+    /// A verdict on one part, so many times.
+    pub fn observe(&mut self, slo: &Slo, page: &mut Page, place: usize, objective: usize, (verdict, n): (Verdict, u64), tick: u64) {
         self.close(slo, page, place, tick.saturating_sub(1));
         let Some(series) = page.series.get_mut(place) else { return };
-        series.add(verdict, 1, tick);
+        series.add(verdict, n, tick);
         if slo.budgeting == Budgeting::Occurrences || !matches!(verdict, Verdict::Good | Verdict::Bad) {
             return;
         }
@@ -57,8 +57,8 @@ impl Composite {
             running.end = length(slo).map_or(0, |l| tick.div_ceil(l) * l);
         }
         if let Some((valid, bad)) = running.parts.get_mut(objective) {
-            *valid += 1;
-            *bad += u64::from(verdict == Verdict::Bad);
+            *valid += n;
+            *bad += if verdict == Verdict::Bad { n } else { 0 };
         }
     }
 

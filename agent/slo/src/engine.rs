@@ -314,6 +314,11 @@ impl Engine {
 
     /// A request that ended at `at`.
     pub fn observe(&mut self, request: &Request<'_>, at: u64) {
+        self.observe_many(request, 1, at);
+    }
+
+    /// So many requests that are all alike and ended at `at`.
+    pub fn observe_many(&mut self, request: &Request<'_>, n: u64, at: u64) {
         let tick = self.tick(at);
         let (offset, mut opened) = (self.book.offset, false);
         for ((page, (slo, objective)), verdict) in self.book.pages.iter_mut().zip(&self.owners).zip(&mut self.verdicts) {
@@ -333,20 +338,20 @@ impl Engine {
                 opened = true;
             }
             if let Some(series) = page.series.get_mut(place) {
-                series.add(decided, 1, tick);
+                series.add(decided, n, tick);
                 if series.unsettled() && matches!(loaded.frame, Frame::Calendar(_)) {
                     series.settle(&loaded.frame, offset, tick);
                 }
             }
         }
         self.changed |= opened;
-        self.observe_composites(request, tick);
+        self.observe_composites(request, n, tick);
         if tick > self.book.now {
             self.pass(tick);
         }
     }
 
-    fn observe_composites(&mut self, request: &Request<'_>, tick: u64) {
+    fn observe_composites(&mut self, request: &Request<'_>, n: u64, tick: u64) {
         let offset = self.book.offset;
         for (at, loaded) in self.slos.iter_mut().enumerate() {
             let Some(composite) = &mut loaded.composite else { continue };
@@ -360,7 +365,7 @@ impl Engine {
                     page.series.push(series);
                     self.changed = true;
                 }
-                composite.observe(&loaded.slo, page, place, target.objective, verdict, tick);
+                composite.observe(&loaded.slo, page, place, target.objective, (verdict, n), tick);
                 settle(page, &loaded.frame, offset, tick);
             }
         }
