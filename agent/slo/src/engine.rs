@@ -140,6 +140,11 @@ impl Engine {
         &self.book.pages
     }
 
+    /// What was not seen so far.
+    pub fn unseen(&self) -> crate::book::Unseen {
+        self.book.unseen.total
+    }
+
     /// The engine's own time, nanoseconds, and its offset to the wall clock.
     pub fn time(&self) -> (u64, i64) {
         (self.book.now, self.book.offset)

@@ -26,9 +26,18 @@ pub struct Groups {
 impl Groups {
     /// Groups by `by`; `None`: everything together.
     pub fn new(by: Option<&GroupBy>) -> Self {
-        let (by, limit) = by.map_or((Vec::new(), 1), |g| (g.by.clone(), g.limit.max(1)));
+        by.map_or_else(|| Self::with(Vec::new(), 1), |g| Self::with(g.by.clone(), g.limit.max(1)))
+    }
+
+    /// Groups by `by`, at most `limit` and the overflow.
+    pub fn with(by: Vec<Dimension>, limit: usize) -> Self {
         let labels = if by.is_empty() { vec![Labels::default()] } else { Vec::new() };
         Self { by, limit, labels, index: HashMap::new() }
+    }
+
+    /// At most so many.
+    pub fn limit(&self) -> usize {
+        self.limit
     }
 
     /// By which dimensions.

@@ -23,6 +23,7 @@ pub mod scenario;
 pub mod schema;
 pub mod select;
 pub mod series;
+pub mod snapshot;
 pub mod spec;
 pub mod status;
 pub mod window;

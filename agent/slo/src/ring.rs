@@ -19,7 +19,7 @@ use std::collections::VecDeque;
 /// Nanoseconds in a second.
 pub const SECOND: u64 = 1_000_000_000;
 
-/// Most marks of the coarsest level.
+/// Most marks of a level.
 const MOST: u64 = 760;
 
 /// Resolutions and how many marks of each are kept.
@@ -135,6 +135,11 @@ impl<T: Copy + Default> Ring<T> {
         self.levels.last().and_then(|l| l.marks.front().copied()).unwrap_or_default()
     }
 
+    /// Its resolutions and how many marks of each it keeps.
+    pub fn geometry(&self) -> Geometry {
+        Geometry(self.levels.iter().map(|l| (l.resolution / SECOND, l.keep)).collect())
+    }
+
     /// The same history in another geometry. Marks come from the finest level that has them.
     pub fn reshaped(&self, geometry: &Geometry, now: u64) -> Self {
         let mut new = Self::new(geometry, now);
@@ -149,21 +154,24 @@ impl<T: Copy + Default> Ring<T> {
         new
     }
 
-    /// Each level's resolution in nanoseconds, its newest boundary, and its marks from the oldest.
-    pub fn levels(&self) -> impl Iterator<Item = (u64, u64, impl ExactSizeIterator<Item = T> + '_)> + '_ {
-        self.levels.iter().map(|l| (l.resolution, l.newest, l.marks.iter().copied()))
+    /// Each level's resolution in nanoseconds, how many marks it keeps, its newest boundary, and its marks from the oldest.
+    pub fn levels(&self) -> impl Iterator<Item = (u64, usize, u64, impl ExactSizeIterator<Item = T> + '_)> + '_ {
+        self.levels.iter().map(|l| (l.resolution, l.keep, l.newest, l.marks.iter().copied()))
     }
 
     /// A ring from what [`Ring::levels`] gave; `None` when that cannot be one.
-    pub fn from_levels(total: T, born: u64, levels: Vec<(u64, u64, Vec<T>)>) -> Option<Self> {
-        let good = |(resolution, newest, marks): &(u64, u64, Vec<T>)| {
-            *resolution > 0
-                && !marks.is_empty()
-                && marks.len() as u64 <= newest.saturating_add(1)
-                && newest.checked_mul(*resolution).is_some()
+    pub fn from_levels(total: T, born: u64, levels: Vec<(u64, usize, u64, Vec<T>)>) -> Option<Self> {
+        let good = |(resolution, keep, newest, marks): &(u64, usize, u64, Vec<T>)| {
+            let whole = *resolution >= SECOND && resolution % SECOND == 0;
+            let fits = !marks.is_empty() && marks.len() <= *keep && *keep as u64 <= MOST && marks.len() as u64 <= newest.saturating_add(1);
+            whole && fits && newest.checked_mul(*resolution).is_some()
         };
         let all = !levels.is_empty() && levels.iter().all(good);
-        let level = |(resolution, newest, marks): (u64, u64, Vec<T>)| Level { resolution, keep: marks.len(), marks: marks.into(), newest };
+        let level = |(resolution, keep, newest, marks): (u64, usize, u64, Vec<T>)| {
+            let mut kept = VecDeque::with_capacity(keep);
+            kept.extend(marks);
+            Level { resolution, keep, marks: kept, newest }
+        };
         all.then(|| Self { total, levels: levels.into_iter().map(level).collect(), born })
     }
 }

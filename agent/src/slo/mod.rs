@@ -4,6 +4,7 @@ pub mod backtest;
 mod convert;
 mod explain;
 mod files;
+pub mod journal;
 pub mod records;
 mod reference;
 mod validate;
