@@ -195,6 +195,8 @@ pub enum SloCommand {
     /// Says what objectives would have done on recorded traffic: levels, budgets, burn rates and alerts, step by step.
     #[command(after_help = AFTER_BACKTEST)]
     Backtest(SloBacktestArgs),
+    /// Writes Prometheus rules that add up the counters of all agents: burn-rate alerts, Sloth's record names.
+    Rules(SloRulesArgs),
     /// Prints the JSON Schema of SLO files, for editors.
     Schema,
 }
@@ -254,6 +256,35 @@ pub struct SloValidateArgs {
     /// Everything that objectives of ours refer to must be in the files.
     #[arg(long)]
     pub strict_refs: bool,
+}
+
+/// `slo rules`.
+#[derive(Args, Debug)]
+pub struct SloRulesArgs {
+    /// Files and folders (`*.yaml`, `*.yml`, `*.json`) with objectives.
+    #[arg(required = true, value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
+    pub files: Vec<PathBuf>,
+    /// What to write.
+    #[arg(long, value_enum, default_value_t = RulesFormat::Prometheus)]
+    pub format: RulesFormat,
+    /// Name of the `PrometheusRule` object.
+    #[arg(long, value_name = "NAME", default_value = "tokengauge-slos")]
+    pub name: String,
+    /// Writes the rules to this file instead of standard output.
+    #[arg(long, short, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub output: Option<PathBuf>,
+    /// Also writes unit tests of the rules, for `promtool test rules`, to this file.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub tests: Option<PathBuf>,
+}
+
+/// What `slo rules` writes.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RulesFormat {
+    /// A rule file of Prometheus.
+    Prometheus,
+    /// A `PrometheusRule` object of the Prometheus operator.
+    Operator,
 }
 
 /// `slo explain`.

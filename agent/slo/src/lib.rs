@@ -19,6 +19,7 @@ pub mod loaded;
 pub mod model;
 pub mod request;
 pub mod ring;
+pub mod rules;
 pub mod scenario;
 pub mod schema;
 pub mod select;

@@ -7,6 +7,7 @@ mod files;
 pub mod journal;
 pub mod records;
 mod reference;
+mod rules;
 mod validate;
 
 pub use files::{Input, InputError};
@@ -26,19 +27,35 @@ pub enum SloError {
     /// A backtest failed as a whole.
     #[error(transparent)]
     Backtest(#[from] backtest::BacktestError),
+    /// A file cannot be written.
+    #[error("{path}: {source}")]
+    Output {
+        /// The file.
+        path: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
     /// Standard output is closed or full.
     #[error("writing: {0}")]
     Write(#[from] std::io::Error),
 }
 
-/// Carries a command out; whether all was well.
+/// Carries a command out; whether all was well. A reader that has seen enough (`| head`) is no failure.
 pub fn slo(command: &SloCommand) -> Result<bool, SloError> {
+    match carry_out(command) {
+        Err(SloError::Write(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(true),
+        other => other,
+    }
+}
+
+fn carry_out(command: &SloCommand) -> Result<bool, SloError> {
     let mut out = std::io::stdout().lock();
     match command {
         SloCommand::Validate(args) => validate::validate(args, &mut out),
         SloCommand::Explain(args) => explain::explain(args, &mut out),
         SloCommand::Convert(args) => convert::convert(args, &mut out),
         SloCommand::Backtest(args) => backtest::command(args),
+        SloCommand::Rules(args) => rules::rules(args, &mut out),
         SloCommand::Schema => {
             let text = serde_json::to_string_pretty(&tokengauge_slo::schema::schema()).unwrap_or_default();
             std::io::Write::write_all(&mut out, (text + "\n").as_bytes())?;
