@@ -197,6 +197,9 @@ pub enum SloCommand {
     Backtest(SloBacktestArgs),
     /// Writes Prometheus rules that add up the counters of all agents: burn-rate alerts, Sloth's record names.
     Rules(SloRulesArgs),
+    /// Shows how the objectives of the agent on this machine stand: levels, budgets, burn rates, alerts, coverage.
+    #[command(after_help = AFTER_STATUS)]
+    Status(SloStatusArgs),
     /// Prints the JSON Schema of SLO files, for editors.
     Schema,
 }
@@ -221,6 +224,22 @@ Exit codes:
   0  every line was a record
   1  a line was none (named, counted and left out), a file could not be read, or the SLO is refused
   2  wrong usage";
+
+const AFTER_STATUS: &str = "Exit codes:
+  0  the agent runs, its SLO files are right and its journal is written; alerts may fire all the same
+  1  no agent has written here of late, a file is broken (the last good one stays in force), or budgets would not survive a restart
+  2  wrong usage";
+
+/// `slo status`.
+#[derive(Args, Debug)]
+pub struct SloStatusArgs {
+    /// The journal that the agent's configuration names (`slo.journal`); /var/lib/tokengauge/slo.journal by default.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub journal: Option<PathBuf>,
+    /// How to print it.
+    #[arg(long, value_enum, default_value_t = SloFormat::Text)]
+    pub format: SloFormat,
+}
 
 /// `slo backtest`.
 #[derive(Args, Debug)]

@@ -32,6 +32,14 @@ impl Alerts {
         self.firing.get(severity as usize).copied().flatten().is_some()
     }
 
+    /// Whether a severity does not fire, but a row of it holds.
+    pub fn pending(&self, policy: &Alerting) -> [bool; 2] {
+        Severity::ALL.map(|severity| {
+            let holds = policy.rows.iter().zip(&self.held).any(|(row, held)| row.severity == severity && held.is_some());
+            holds && !self.fires(severity)
+        })
+    }
+
     /// Goes on to `now` (nanoseconds). `window` says what the window of so many seconds holds. Whether a severity began or ceased to
     /// fire.
     ///

@@ -120,6 +120,7 @@ impl Composite {
             Evidence { burn: rate, valid: counts.valid, bad: counts.bad }
         });
         status.firing = alerts.firing;
+        status.pending = alerts.pending(&slo.alerting);
     }
 
     /// The alerts of each group.

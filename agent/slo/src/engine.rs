@@ -62,6 +62,15 @@ impl Engine {
     pub fn new(slos: Vec<Slo>, now: u64) -> Result<Self, EngineError> {
         let ready = |slo| Loaded::new(slo).map_err(|(slo, why)| EngineError { slo, why });
         let slos = slos.into_iter().map(ready).collect::<Result<Vec<_>, _>>()?;
+        Ok(Self::of(slos, now))
+    }
+
+    /// An engine without SLOs.
+    pub fn none(now: u64) -> Self {
+        Self::of(Vec::new(), now)
+    }
+
+    fn of(slos: Vec<Loaded>, now: u64) -> Self {
         let geometry = widest(&slos);
         let book = Book { now, offset: 0, unseen: Ring::new(&geometry, now), pages: Vec::new(), alerts: Vec::new() };
         let mut new = Self {
@@ -75,7 +84,7 @@ impl Engine {
             changed: true,
         };
         new.index();
-        Ok(new)
+        new
     }
 
     fn index(&mut self) {

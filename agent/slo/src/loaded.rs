@@ -76,6 +76,7 @@ impl Loaded {
             exhaustion_s: None,
             burn: self.windows.iter().map(|w| (*w, None)).collect(),
             firing: [None; 2],
+            pending: [false; 2],
             sight: Sight::Idle,
             coverage: 1.0,
             window_covered: 0.0,
@@ -121,6 +122,7 @@ impl Loaded {
             )
         });
         status.firing = alerts.firing;
+        status.pending = alerts.pending(&self.slo.alerting);
     }
 
     /// Fills in what there was to see.

@@ -55,6 +55,8 @@ pub struct Status {
     pub burn: Vec<(u64, Option<f64>)>,
     /// Since when page and ticket fire, nanoseconds of the engine's time.
     pub firing: [Option<u64>; 2],
+    /// Whether a row of page, of ticket holds but not yet for long enough.
+    pub pending: [bool; 2],
     /// Whether there was anything to see.
     pub sight: Sight,
     /// Share of the traffic and time of the shortest alert window that was seen.
