@@ -3,7 +3,7 @@ CARGO ?= cargo
 export TOKENGAUGE ?= $(CURDIR)/target/release/tokengauge
 export TOKENGAUGE_CACHE ?= $(CURDIR)/target/real
 
-.PHONY: help setup build demo test test-real sdks test-k8s test-bad test-tls test-live bench fuzz ebpf lint ci
+.PHONY: help setup build demo test test-real sdks test-k8s test-bad test-tls test-slo test-live bench fuzz ebpf lint ci
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -21,7 +21,7 @@ test: setup ## every test that needs no other program running
 	$(CARGO) test --workspace --locked --no-fail-fast
 
 test-real: build ## real model server, nginx, SDK clients, a real Collector
-	tests/real/setup.sh && python3 tests/real/run.py && python3 tests/real/run_sdks.py
+	tests/real/setup.sh && python3 tests/real/run.py && python3 tests/real/run_sdks.py && python3 tests/real/grpc_calls.py
 	tests/real/setup-go.sh && python3 tests/real/collector.py && python3 tests/real/helm.py
 
 sdks: build ## every SDK against a local provider; writes the table tests/real/SDKS.md
@@ -36,6 +36,9 @@ test-bad: build ## hostile captures: clear errors, bounded memory, no panic
 test-tls: build ## decrypted captures against the clear and against tshark, with a real OpenSSL
 	tests/tls/setup.sh && $(CARGO) build --release --locked -p tokengauge --example decrypted
 	python3 tests/tls/run.py
+
+test-slo: build ## SLO files against the tools of Go; the JSON Schema against a real validator
+	tests/slo/setup.sh && python3 tests/slo/compare.py
 
 test-live: build ## live eBPF against a schedule, and 10,000 chunks/s accounted for
 	python3 tests/live/schedule.py && python3 tests/live/load.py

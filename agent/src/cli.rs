@@ -73,6 +73,9 @@ pub enum Command {
     Doctor(DoctorArgs),
     /// Lists the APIs that are understood.
     Dialects(DialectsArgs),
+    /// Service level objectives: checks, explains and converts their files.
+    #[command(subcommand)]
+    Slo(SloCommand),
     /// Prints a completion script for a shell.
     Completions {
         /// The shell.
@@ -177,6 +180,165 @@ pub struct DialectsArgs {
     /// How to print the list.
     #[arg(long, value_enum, default_value_t = ListFormat::Table)]
     pub format: ListFormat,
+}
+
+/// `slo`.
+#[derive(Subcommand, Debug)]
+pub enum SloCommand {
+    /// Checks SLO files: OpenSLO (verdicts as its official SDK), the short form, Sloth's AlertWindows.
+    #[command(after_help = AFTER_VALIDATE)]
+    Validate(SloValidateArgs),
+    /// Says in plain words and numbers what SLO files promise, and when each alert would fire.
+    Explain(SloExplainArgs),
+    /// Turns the short form into OpenSLO v1.
+    Convert(SloConvertArgs),
+    /// Says what objectives would have done on recorded traffic: levels, budgets, burn rates and alerts, step by step.
+    #[command(after_help = AFTER_BACKTEST)]
+    Backtest(SloBacktestArgs),
+    /// Writes Prometheus rules that add up the counters of all agents: burn-rate alerts, Sloth's record names.
+    Rules(SloRulesArgs),
+    /// Shows how the objectives of the agent on this machine stand: levels, budgets, burn rates, alerts, coverage.
+    #[command(after_help = AFTER_STATUS)]
+    Status(SloStatusArgs),
+    /// Prints the JSON Schema of SLO files, for editors.
+    Schema,
+}
+
+const AFTER_VALIDATE: &str = "A reference to an object that no file holds is a warning, because it may stand elsewhere; it is an error of \
+objectives of ours with --strict-refs and when a folder is given. Objectives for other back ends are accepted and said to be not ours.
+
+Exit codes:
+  0  nothing is refused
+  1  a file is refused or cannot be read
+  2  wrong usage";
+
+const AFTER_BACKTEST: &str =
+    "RECORDS are lines of the inference record, version 1: what `replay --format jsonl` and `run` write, or what people make by \
+hand, in any order. Only `start_unix_nano` is required; fields that are not needed are ignored.
+
+Every request counts where it ended: start + duration, the start where the duration is unknown. Steps stand at whole multiples of \
+--step in Unix time, from the first at or after the first end to the first at or after the last; a window ends at the step and begins, \
+exclusively, its length before. Burn rate is bad/valid in the window ÷ (1 − target); `null` where nothing was valid.
+
+Exit codes:
+  0  every line was a record
+  1  a line was none (named, counted and left out), a file could not be read, or the SLO is refused
+  2  wrong usage";
+
+const AFTER_STATUS: &str = "Exit codes:
+  0  the agent runs, its SLO files are right and its journal is written; alerts may fire all the same
+  1  no agent has written here of late, a file is broken (the last good one stays in force), or budgets would not survive a restart
+  2  wrong usage";
+
+/// `slo status`.
+#[derive(Args, Debug)]
+pub struct SloStatusArgs {
+    /// The journal that the agent's configuration names (`slo.journal`); /var/lib/tokengauge/slo.journal by default.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub journal: Option<PathBuf>,
+    /// How to print it.
+    #[arg(long, value_enum, default_value_t = SloFormat::Text)]
+    pub format: SloFormat,
+}
+
+/// `slo backtest`.
+#[derive(Args, Debug)]
+pub struct SloBacktestArgs {
+    /// The objectives: a file or a folder; may be repeated.
+    #[arg(long = "slo", required = true, value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
+    pub slos: Vec<PathBuf>,
+    /// Files of records; `-` is standard input.
+    #[arg(required = true, value_name = "RECORDS", value_hint = ValueHint::FilePath)]
+    pub records: Vec<PathBuf>,
+    /// How far the steps are apart: 30s, 1m, 1h …
+    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = step)]
+    pub step: u64,
+    /// What to print.
+    #[arg(long, value_enum, default_value_t = crate::slo::backtest::Format::Table)]
+    pub format: crate::slo::backtest::Format,
+}
+
+fn step(text: &str) -> Result<u64, String> {
+    let seconds = tokengauge_slo::spec::duration::seconds(text).filter(|s| *s >= 1.0 && s.fract() == 0.0 && *s <= 31_536_000.0);
+    seconds.map(|s| s as u64).ok_or_else(|| "expected whole seconds, as in 30s, 1m or 1h".to_owned())
+}
+
+/// `slo validate`.
+#[derive(Args, Debug)]
+pub struct SloValidateArgs {
+    /// Files, or folders with `*.yaml`, `*.yml` and `*.json`; `-` is standard input.
+    #[arg(required = true, value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
+    pub files: Vec<PathBuf>,
+    /// How to print what was found.
+    #[arg(long, value_enum, default_value_t = SloFormat::Text)]
+    pub format: SloFormat,
+    /// Everything that objectives of ours refer to must be in the files.
+    #[arg(long)]
+    pub strict_refs: bool,
+}
+
+/// `slo rules`.
+#[derive(Args, Debug)]
+pub struct SloRulesArgs {
+    /// Files and folders (`*.yaml`, `*.yml`, `*.json`) with objectives.
+    #[arg(required = true, value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
+    pub files: Vec<PathBuf>,
+    /// What to write.
+    #[arg(long, value_enum, default_value_t = RulesFormat::Prometheus)]
+    pub format: RulesFormat,
+    /// Name of the `PrometheusRule` object.
+    #[arg(long, value_name = "NAME", default_value = "tokengauge-slos")]
+    pub name: String,
+    /// Writes the rules to this file instead of standard output.
+    #[arg(long, short, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub output: Option<PathBuf>,
+    /// Also writes unit tests of the rules, for `promtool test rules`, to this file.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub tests: Option<PathBuf>,
+}
+
+/// What `slo rules` writes.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RulesFormat {
+    /// A rule file of Prometheus.
+    Prometheus,
+    /// A `PrometheusRule` object of the Prometheus operator.
+    Operator,
+}
+
+/// `slo explain`.
+#[derive(Args, Debug)]
+pub struct SloExplainArgs {
+    /// Files or folders.
+    #[arg(required_unless_present = "presets", value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
+    pub files: Vec<PathBuf>,
+    /// The traffic of each objective, for budgets in requests and for the guards of low traffic.
+    #[arg(long, value_name = "N", value_parser = requests)]
+    pub requests_per_day: Option<f64>,
+    /// Lists the presets of the short form.
+    #[arg(long)]
+    pub presets: bool,
+}
+
+fn requests(text: &str) -> Result<f64, String> {
+    text.parse().ok().filter(|n: &f64| n.is_finite() && *n > 0.0).ok_or_else(|| "a number above 0".into())
+}
+
+/// `slo convert`.
+#[derive(Args, Debug)]
+pub struct SloConvertArgs {
+    /// Files or folders.
+    #[arg(required = true, value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
+    pub files: Vec<PathBuf>,
+}
+
+/// What `slo validate` prints.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SloFormat {
+    /// `file:line:column: error: object: property: what was expected and found`.
+    Text,
+    /// One JSON object.
+    Json,
 }
 
 /// How to print a list.

@@ -12,6 +12,7 @@ pub mod keylog;
 pub mod log;
 pub mod replay;
 pub mod run;
+pub mod slo;
 pub mod sources;
 pub mod tap;
 pub mod testing;

@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::CommandFactory as _;
 use tokengauge::cli::{Cli, Command};
 use tokengauge::run::{self, RunError};
-use tokengauge::{demo, dialects, doctor, replay, sources};
+use tokengauge::{demo, dialects, doctor, replay, slo, sources};
 
 fn main() -> ExitCode {
     match command(Cli::from_process().command) {
@@ -30,6 +30,7 @@ fn command(command: Command) -> Result<bool> {
             print!("{}", dialects::list(args.format));
             Ok(true)
         }
+        Command::Slo(command) => Ok(slo::slo(&command)?),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "tokengauge", &mut std::io::stdout());
             Ok(true)

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Real input: a llama.cpp server behind nginx with TLS, real clients, and tokengauge tapping from outside.
+"""Real input: a llama.cpp server behind nginx and behind HAProxy with TLS, HTTP/1.1 and HTTP/2, real clients, and tokengauge
+tapping from outside.
 
-Each request is looked for at both ends, in the client's process and in nginx, and its record is compared with what the
+Each request is looked for at both ends, in the client's process and in the front, and its record is compared with what the
 client itself stamped and with llama.cpp's own timings. Requests are found by their model name, which is unique.
 
     tests/real/setup.sh && tests/real/run.py             # TOKENGAUGE=path of the agent, TOKENGAUGE_CACHE=folder of setup
+    tests/real/run.py --chain haproxy.h2                 # one of nginx.h1, nginx.h2, haproxy.h1, haproxy.h2
     tests/real/run.py --without-agent                    # only the chain and the clients' own truth
 """
 
@@ -21,9 +23,10 @@ from collections import defaultdict
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent / "lib"), str(HERE / "clients")]
+sys.path[:0] = [str(HERE.parent / "lib"), str(HERE / "clients"), str(HERE)]
 
 import common  # noqa: E402 (the path above comes first)
+from front import start_front  # noqa: E402
 from rig import CACHE, Agent, Children, Record, Score, first_json_line, free_port, make_certificate  # noqa: E402
 from rig import quantile, read_jsonl, skip_without_bpf, wait_for_port  # noqa: E402
 
@@ -32,12 +35,13 @@ from rig import quantile, read_jsonl, skip_without_bpf, wait_for_port  # noqa: E
 BOUNDS = {"ttft_s": (0.005, 0.025), "tpot_own": (0.02, 0.15), "tpot_llama": (0.02, 0.15)}
 SECRETS = (common.API_KEY, common.PROMPT, "planted-prompt-phrase")
 MEMORY_BIO = ("asyncio", "node")
+CHAINS = ("nginx.h1", "nginx.h2", "haproxy.h1", "haproxy.h2")
 
 
-def clients(base: str, out: Path, cert: Path) -> dict[str, tuple[list[str], dict[str, str]]]:
+def clients(base: str, out: Path, cert: Path, version: str) -> dict[str, tuple[list[str], dict[str, str]]]:
     """Every client: name to command and environment."""
     python = str(CACHE / "venv" / "bin" / "python")
-    shared = ["--base", base, "--out", str(out)]
+    shared = ["--base", base, "--out", str(out), *(["--http2"] if version == "h2" else [])]
     environment = os.environ | {"SSL_CERT_FILE": str(cert), "NODE_EXTRA_CA_CERTS": str(cert), "CACHE": str(CACHE)}
     for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
         environment.pop(name, None)
@@ -59,8 +63,8 @@ def clients(base: str, out: Path, cert: Path) -> dict[str, tuple[list[str], dict
     }
 
 
-def start_chain(children: Children, folder: Path) -> tuple[int, Path]:
-    """llama.cpp and nginx; returns nginx's port and the certificate."""
+def start_chain(children: Children, folder: Path, front: str) -> tuple[int, Path]:
+    """llama.cpp and what stands before it; returns the front's port and the certificate."""
     model = CACHE / "model.gguf"
     if not model.exists():
         raise SystemExit(f"no {model}: run tests/real/setup.sh first")
@@ -72,22 +76,15 @@ def start_chain(children: Children, folder: Path) -> tuple[int, Path]:
     wait_for_port(upstream, llama)
     cert, _ = make_certificate(folder)
     folder.chmod(0o755)  # nginx started by root works as nobody
-    port = free_port()
-    config = folder / "nginx.conf"
-    text = (HERE / "nginx.conf").read_text()
-    for word, value in {"DIR": folder, "PORT": port, "UPSTREAM": upstream}.items():
-        text = text.replace(f"@{word}@", str(value))
-    config.write_text(text)
-    path = os.environ["PATH"] + ":/usr/sbin"
-    nginx = children.start(["nginx", "-p", folder, "-e", "stderr", "-c", config], env=os.environ | {"PATH": path})
-    wait_for_port(port, nginx)
+    template = {"nginx": "nginx.conf", "haproxy": "haproxy.cfg"}[front]
+    port = start_front(children, folder, HERE / template, upstream)
     return port, cert
 
 
-def run_clients(base: str, folder: Path, cert: Path, score: Score) -> list[Record]:
+def run_clients(base: str, folder: Path, cert: Path, version: str, score: Score) -> list[Record]:
     """All clients, one after another; returns their truth."""
     out = folder / "truth.jsonl"
-    for name, (command, environment) in clients(base, out, cert).items():
+    for name, (command, environment) in clients(base, out, cert, version).items():
         start = time.monotonic()
         try:
             done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
@@ -205,34 +202,49 @@ def compare(truth: list[Record], records: list[Record], port: int, score: Score)
             score.check(seen[0] <= median and seen[1] <= p90, what)
 
 
+def run_chain(chain: str, folder: Path, without_agent: bool, score: Score) -> None:
+    """Everything behind one front, over one version of HTTP."""
+    front, version = chain.split(".")
+    print(f"\n== {chain}")
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in ("truth.jsonl", "records.jsonl"):
+        (folder / file).unlink(missing_ok=True)
+    with Children() as children:
+        port, cert = start_chain(children, folder, front)
+        agent = None if without_agent else Agent(children, folder)
+        if agent is not None:
+            # Node carries its OpenSSL inside: the executable is found, as any new file, within a second of its first start.
+            subprocess.run(["node", "-e", "setTimeout(() => {}, 2500)"], check=False)
+        truth = run_clients(f"https://localhost:{port}", folder, cert, version, score)
+        check_truth(truth, score)
+        if agent is None:
+            return
+        time.sleep(0.5)
+        records = agent.stop()
+        wanted = {"h1": "http/1.1", "h2": "http/2"}[version]
+        spoken = {record["protocol"] for record in records}
+        score.check(spoken == {wanted}, f"everything went over {wanted}: {spoken}")
+        compare(truth, records, port, score)
+        said = agent.records_path.read_text() + agent.log()
+        for secret in SECRETS:
+            score.check(secret not in said, f"{secret[:12]}… appears in no output")
+        if score.failed:
+            print(agent.log()[-3000:])
+
+
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--without-agent", action="store_true")
-    parser.add_argument("--keep", type=Path, help="write records, truth and logs into this folder and keep them")
+    parser.add_argument("--chain", choices=CHAINS, action="append", help="only this; may be repeated")
+    parser.add_argument("--keep", type=Path, help="write records, truth and logs into folders here and keep them")
     args = parser.parse_args()
     if not args.without_agent:
         skip_without_bpf()
     score = Score()
-    with tempfile.TemporaryDirectory(prefix="tokengauge-real-") as name, Children() as children:
-        folder = args.keep or Path(name)
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "truth.jsonl").unlink(missing_ok=True)
-        port, cert = start_chain(children, folder)
-        agent = None if args.without_agent else Agent(children, folder)
-        if agent is not None:
-            # Node carries its OpenSSL inside: the executable is found, as any new file, within a second of its first start.
-            subprocess.run(["node", "-e", "setTimeout(() => {}, 2500)"], check=False)
-        truth = run_clients(f"https://localhost:{port}", folder, cert, score)
-        check_truth(truth, score)
-        if agent is not None:
-            time.sleep(0.5)
-            compare(truth, agent.stop(), port, score)
-            said = agent.records_path.read_text() + agent.log()
-            for secret in SECRETS:
-                score.check(secret not in said, f"{secret[:12]}… appears in no output")
-            if score.failed:
-                print(agent.log()[-3000:])
+    with tempfile.TemporaryDirectory(prefix="tokengauge-real-") as name:
+        for chain in args.chain or CHAINS:
+            run_chain(chain, (args.keep or Path(name)) / chain, args.without_agent, score)
     score.finish()
 
 

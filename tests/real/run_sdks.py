@@ -27,6 +27,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "lib"), str(HERE)]
 
 import sdk_score  # noqa: E402 (the path above comes first)
+from front import start_front  # noqa: E402
 from rig import CACHE, Agent, Children, Score, first_json_line, free_port, make_certificate, read_jsonl  # noqa: E402
 from rig import skip_without_bpf, wait_for_port  # noqa: E402
 
@@ -64,7 +65,6 @@ def jobs() -> Iterator[Job]:
 def start_provider(children: Children, folder: Path) -> dict[str, int]:
     """The provider and its fronts; returns the port of each front."""
     cert, key = make_certificate(folder, HOSTS)
-    (folder / "both.pem").write_text(cert.read_text() + key.read_text())
     folder.chmod(0o755)  # nginx started by root works as nobody
     command = [CACHE / "venv" / "bin" / "python", "-m", "provider", "--cert", cert, "--key", key]
     environment = os.environ | {"PYTHONPATH": str(HERE)}
@@ -74,21 +74,8 @@ def start_provider(children: Children, folder: Path) -> dict[str, int]:
         )
     said = first_json_line(provider)
     ports = {"direct": said["tls"]}
-    library = CACHE / "haproxy" / "usr" / "lib" / f"{os.uname().machine}-linux-gnu"
-    path = f"{os.environ['PATH']}:/usr/sbin:{CACHE / 'haproxy' / 'usr' / 'sbin'}"
-    environment = os.environ | {"PATH": path, "LD_LIBRARY_PATH": f"{library}:{os.environ.get('LD_LIBRARY_PATH', '')}"}
-    for name, file, command in (
-        ("nginx", "nginx.conf", ["nginx", "-p", folder, "-e", "stderr", "-c"]),
-        ("haproxy", "haproxy.cfg", ["haproxy", "-q", "-f"]),
-    ):
-        ports[name] = free_port()
-        text = (HERE / "fronts" / file).read_text()
-        for word, value in {"DIR": folder, "PORT": ports[name], "UPSTREAM": said["plain"]}.items():
-            text = text.replace(f"@{word}@", str(value))
-        (folder / file).write_text(text)
-        with (folder / f"{name}.log").open("wb") as log:
-            front = children.start([*command, folder / file], env=environment, stdout=log, stderr=log)
-        wait_for_port(ports[name], front)
+    for file in ("nginx.conf", "haproxy.cfg"):
+        ports[file.partition(".")[0]] = start_front(children, folder, HERE / "fronts" / file, said["plain"])
     return ports
 
 

@@ -9,7 +9,7 @@ mkdir -p "$cache"
 # Versions are pinned: the rig compares figures, and llama.cpp has changed its own definitions between versions.
 pip_packages="xllamacpp==2026.10.11549 gguf==0.19.0 numpy==2.4.6 openai==3.54.0 anthropic==2.12.0 google-genai==3.4.0
 boto3==1.44.5 cohere==7.3.1 mistralai==3.7.0 ollama==0.6.3 h2==4.4.1 websockets==17.4 Hypercorn==0.18.0 grpcio==1.85.1"
-npm_packages="openai@6.49.0 @anthropic-ai/sdk@1.12.0 @google/genai@2.32.0 ollama@0.6.4 cohere-ai@8.1.0 @mistralai/mistralai@2.7.0"
+npm_packages="openai@6.49.0 @anthropic-ai/sdk@1.12.0 @google/genai@2.32.0 ollama@0.6.4 cohere-ai@8.1.0 @mistralai/mistralai@2.7.0 undici@6.24.1"
 litellm_packages="litellm[proxy]==1.106.2"
 
 missing=()

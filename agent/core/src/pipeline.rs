@@ -427,8 +427,8 @@ impl Http {
                 HttpEvent::RequestBody { id, bytes } => calls.with(id, |call| call.request_body(at, bytes, &mut cx)),
                 HttpEvent::RequestEnd { id } => calls.with(id, |call| call.request_end(at, &mut cx)),
                 HttpEvent::Response { id, begun, head } => calls.with(id, |call| call.response_head(begun, head, &mut cx)),
-                HttpEvent::Gap { id, of: side, .. } => calls.with(id, |call| call.gap(side)),
-                HttpEvent::Trailers { id, grpc_status } => calls.with(id, |call| call.trailers(grpc_status)),
+                HttpEvent::Gap { id, of: side, missing, .. } => calls.with(id, |call| call.gap(side, missing)),
+                HttpEvent::Trailers { id, grpc_status, partial } => calls.with(id, |call| call.trailers(grpc_status, partial)),
                 HttpEvent::Over { id, how, by, at: since } => {
                     let Some(call) = calls.remove(id) else { return };
                     let place = Place { info: sink.info, requests, protocol, identity: [sink.seed, sink.conn.0, id] };

@@ -149,6 +149,18 @@ pub mod attr {
     pub const CHUNKS_ARRIVALS: &str = "tokengauge.chunks.arrivals";
     /// Capture gaps inside the exchange.
     pub const GAPS: &str = "tokengauge.gaps";
+    /// Name of an SLO: its `metadata.name`.
+    pub const SLO_NAME: &str = "tokengauge.slo.name";
+    /// The service that an SLO belongs to.
+    pub const SLO_SERVICE: &str = "tokengauge.slo.service";
+    /// Name of one of its objectives. Not `tokengauge.slo.objective`, which is the metric of the target.
+    pub const SLO_OBJECTIVE_NAME: &str = "tokengauge.slo.objective.name";
+    /// The window of a burn rate, as Prometheus writes durations: `5m`, `1h`, `3d`.
+    pub const SLO_WINDOW: &str = "tokengauge.slo.window";
+    /// `page` or `ticket`.
+    pub const SLO_SEVERITY: &str = "tokengauge.slo.severity";
+    /// Before the name of a dimension: the value of a grouped SLO's group, e.g. `tokengauge.slo.group.model`.
+    pub const SLO_GROUP_PREFIX: &str = "tokengauge.slo.group.";
 }
 
 /// The event of a span at the instant of the first token.
@@ -169,6 +181,8 @@ pub enum Kind {
     Counter,
     /// A sum that goes up and down.
     UpDownCounter,
+    /// A value as it is now; never added up.
+    Gauge,
 }
 
 /// A metric: its name, how it is recorded, and what it means.
@@ -287,6 +301,26 @@ metrics! {
         "Further counters of the taps, by name.";
     EXPORT_DROPS = "tokengauge.export.drops", Counter, "{item}", &[],
         "Spans and metric batches that could not be delivered, by signal and reason.";
+    SLO_VALID = "tokengauge.slo.events.valid", Counter, "{request}", &[],
+        "Requests that count for an objective, good or bad. With .good it adds up over nodes, which ratios do not.";
+    SLO_GOOD = "tokengauge.slo.events.good", Counter, "{request}", &[],
+        "Requests that count for an objective and were good.";
+    SLO_EXCLUDED = "tokengauge.slo.events.excluded", Counter, "{request}", &[],
+        "Requests that capture could not see well enough to judge. They lower the coverage.";
+    SLO_NOT_APPLICABLE = "tokengauge.slo.events.not_applicable", Counter, "{request}", &[],
+        "Requests that the selector takes and the indicator cannot judge, such as a TTFT of an answer that is no stream.";
+    SLO_OBJECTIVE = "tokengauge.slo.objective", Gauge, "1", &[],
+        "The target: the share of valid requests that must be good. Its presence is the sign that an agent watches this objective.";
+    SLO_BUDGET_REMAINING = "tokengauge.slo.error_budget.remaining", Gauge, "1", &[],
+        "The share of the error budget that is left over the SLO's window, on this node; negative when it is overspent.";
+    SLO_BURN_RATE = "tokengauge.slo.burn_rate", Gauge, "1", &[],
+        "Error ratio over the window divided by the budget, on this node: 1 spends exactly the budget.";
+    SLO_TIME_TO_EXHAUSTION = "tokengauge.slo.time_to_exhaustion", Gauge, "s", &[],
+        "Until the budget of this node is spent at the present rate; absent while nothing burns.";
+    SLO_COVERAGE = "tokengauge.slo.coverage", Gauge, "1", &[],
+        "The share of what should have been judged that could be, on this node.";
+    SLO_ALERT_STATE = "tokengauge.slo.alert.state", Gauge, "{state}", &[],
+        "By severity, on this node: 0 quiet, 1 pending, 2 firing, 3 frozen because too little is seen.";
 }
 
 /// The name that a metric has in Prometheus under the translator's default strategy (`UnderscoreEscapingWithSuffixes`).
@@ -306,8 +340,10 @@ pub fn prometheus_name(metric: &Metric) -> String {
     if per == Some("s") {
         name += "_per_second";
     }
-    if metric.kind == Kind::Counter {
-        name += "_total";
+    match metric.kind {
+        Kind::Counter => name += "_total",
+        Kind::Gauge if metric.unit == "1" => name += "_ratio",
+        _ => {}
     }
     name
 }
@@ -351,7 +387,8 @@ mod tests {
             assert!(m.name.starts_with("gen_ai.") || m.name.starts_with("tokengauge."), "{}", m.name);
             let rate = ["rate", "per_s", "throughput"].iter().any(|w| m.name.contains(w));
             assert!(!(rate && m.unit.contains('/')), "{}: a rate word and a rate unit", m.name);
-            assert!(m.unit == "s" || m.unit == "By" || m.unit.starts_with('{'), "{}: {}", m.name, m.unit);
+            let unit = m.unit == "s" || m.unit == "By" || m.unit.starts_with('{') || m.unit == "1" && m.kind == Kind::Gauge;
+            assert!(unit, "{}: {}", m.name, m.unit);
             assert_eq!(m.kind == Kind::Histogram, !m.buckets.is_empty(), "{}", m.name);
             assert!(m.buckets.is_sorted_by(|a, b| a < b), "{}: bounds", m.name);
             let name = prometheus_name(m);

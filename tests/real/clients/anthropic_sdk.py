@@ -50,10 +50,10 @@ def answer(truth: Truth, raw: Any, body: Any) -> None:
     usage(truth, body.usage)
 
 
-def run_sync(base: str, out: Any) -> None:
+def run_sync(base: str, out: Any, http2: bool) -> None:
     """All cases, one after another, on one kept-alive connection."""
     stamp = SendStamp()
-    http = anthropic.DefaultHttpxClient(event_hooks={"request": [stamp.hook]})
+    http = anthropic.DefaultHttpxClient(event_hooks={"request": [stamp.hook]}, http2=http2)
     client = anthropic.Anthropic(base_url=base, api_key=API_KEY, max_retries=0, http_client=http)
     cases = [("warm", 0, TOKENS)] + [("stream", n, TOKENS) for n in range(STREAMS)] + [("cancel", 0, CANCEL_TOKENS)]
     for case, number, tokens in cases:
@@ -77,10 +77,10 @@ def run_sync(base: str, out: Any) -> None:
     truth.write(out)
 
 
-async def run_async(base: str, out: Any) -> None:
+async def run_async(base: str, out: Any, http2: bool) -> None:
     """The streams at once, then the others; every connection through memory BIOs."""
     stamp = SendStamp()
-    http = anthropic.DefaultAsyncHttpxClient(event_hooks={"request": [stamp.hook_async]})
+    http = anthropic.DefaultAsyncHttpxClient(event_hooks={"request": [stamp.hook_async]}, http2=http2)
     client = anthropic.AsyncAnthropic(base_url=base, api_key=API_KEY, max_retries=0, http_client=http)
 
     async def one(case: str, number: int, tokens: int) -> None:
@@ -111,4 +111,5 @@ async def run_async(base: str, out: Any) -> None:
 
 if __name__ == "__main__":
     args = arguments(__doc__)
-    asyncio.run(run_async(args.base, args.out)) if args.asyncio else run_sync(args.base, args.out)
+    told = (args.base, args.out, args.http2)
+    asyncio.run(run_async(*told)) if args.asyncio else run_sync(*told)

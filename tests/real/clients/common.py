@@ -146,4 +146,5 @@ def arguments(description: str | None) -> argparse.Namespace:
     parser.add_argument("--base", required=True, help="https://localhost:PORT")
     parser.add_argument("--out", required=True, type=Path, help="file to append truth to")
     parser.add_argument("--asyncio", action="store_true", help="the SDK's asynchronous client (memory BIOs)")
+    parser.add_argument("--http2", action="store_true", help="HTTP/2")
     return parser.parse_args()

@@ -45,7 +45,7 @@ def watch(truth: Truth, trace: IO[str]) -> None:
             truth.sent()
 
 
-def run(base: str, out: Path, case: str, number: int = 0) -> None:
+def run(base: str, out: Path, version: str, case: str, number: int = 0) -> None:
     """One request. Headers and body go by standard input, so that no process list shows the key."""
     truth = Truth("curl", case, number)
     config = "\n".join(
@@ -57,7 +57,7 @@ def run(base: str, out: Path, case: str, number: int = 0) -> None:
             f'write-out = "\\n{FIGURES}%{{json}}"',
         ]
     )
-    command = ["curl", "-sNv", "--http1.1", "--cacert", os.environ["SSL_CERT_FILE"], "-K", "-"]
+    command = ["curl", "-sNv", version, "--cacert", os.environ["SSL_CERT_FILE"], "-K", "-"]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as child:
         assert child.stdin is not None and child.stdout is not None and child.stderr is not None
@@ -84,7 +84,8 @@ def run(base: str, out: Path, case: str, number: int = 0) -> None:
 
 if __name__ == "__main__":
     args = arguments(__doc__)
+    version = "--http2" if args.http2 else "--http1.1"
     for stream in range(STREAMS):
-        run(args.base, args.out, "stream", stream)
+        run(args.base, args.out, version, "stream", stream)
     for one in ("cancel", "plain", "error"):
-        run(args.base, args.out, one)
+        run(args.base, args.out, version, one)

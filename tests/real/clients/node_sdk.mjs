@@ -1,7 +1,7 @@
 // The openai and @anthropic-ai/sdk packages on Node, whose TLS goes through memory BIOs. CA by NODE_EXTRA_CA_CERTS.
 // undici tells on its diagnostics channel when headers are written and on which socket: the truth for both.
 //
-// Usage: node node_sdk.mjs --base URL --out FILE --common JSON  (CACHE = folder with node_modules)
+// Usage: node node_sdk.mjs --base URL --out FILE --common JSON [--http2]  (CACHE = folder with node_modules)
 import diagnostics from 'node:diagnostics_channel';
 import fs from 'node:fs';
 import { createRequire } from 'node:module';
@@ -12,22 +12,43 @@ const require = createRequire(path.join(path.resolve(process.env.CACHE), 'from-h
 const { OpenAI } = require('openai');
 const { Anthropic } = require('@anthropic-ai/sdk');
 
-const { base, out, common } = parseArgs({
-  options: { base: { type: 'string' }, out: { type: 'string' }, common: { type: 'string' } },
+const { base, out, common, http2 } = parseArgs({
+  options: { base: { type: 'string' }, out: { type: 'string' }, common: { type: 'string' }, http2: { type: 'boolean' } },
 }).values;
+
 const { apiKey, prompt, tokens, cancelAfter, cancelTokens, plainTokens, streams, llama } = JSON.parse(common);
 
 const epoch = BigInt(Date.now()) * 1_000_000n - process.hrtime.bigint();
 const now = () => Number(process.hrtime.bigint() + epoch); // beyond 2^53 the last 256 ns are lost: enough here
 
 const expected = new Map();
-diagnostics.subscribe('undici:client:sendHeaders', ({ headers, socket }) => {
-  const name = /x-rig-request: (\S+)/i.exec(headers)?.[1];
+function sent(name, socket) {
   const truth = expected.get(name);
   if (!truth) return;
   truth.t_send_ns = now();
   truth.local = [socket.localAddress, socket.localPort];
-});
+}
+diagnostics.subscribe('undici:client:sendHeaders', ({ headers, socket }) => sent(/x-rig-request: (\S+)/i.exec(headers)?.[1], socket));
+
+// Node's own fetch speaks HTTP/1.1 only; the package that it is made from offers HTTP/2 when it is asked to, and then tells
+// nothing on its channel: the session is watched instead.
+function overHttp2() {
+  const sessions = require('node:http2');
+  const { connect } = sessions;
+  sessions.connect = (...args) => {
+    const session = connect(...args);
+    const { request } = session;
+    session.request = (headers, ...more) => {
+      sent(headers['x-rig-request'], session.socket);
+      return request.call(session, headers, ...more);
+    };
+    return session;
+  };
+  const undici = require('undici');
+  const dispatcher = new undici.Agent({ allowH2: true });
+  return (url, init) => undici.fetch(url, { ...init, dispatcher });
+}
+const transport = http2 ? { fetch: overHttp2() } : {};
 
 function begin(client, kind, number = 0) {
   const outcome = { cancel: 'cancelled', error: 'failed' }[kind] ?? 'completed';
@@ -65,7 +86,7 @@ function anthropicUsage(truth, usage) {
 }
 
 async function openai() {
-  const client = new OpenAI({ baseURL: `${base}/v1`, apiKey, maxRetries: 0 });
+  const client = new OpenAI({ baseURL: `${base}/v1`, apiKey, maxRetries: 0, ...transport });
   const ask = (truth, max_tokens, more) =>
     client.chat.completions.create({ model: truth.model, messages, max_tokens, ...llama, ...more }, options(truth));
 
@@ -99,7 +120,7 @@ async function openai() {
 }
 
 async function anthropic() {
-  const client = new Anthropic({ baseURL: base, apiKey, maxRetries: 0 });
+  const client = new Anthropic({ baseURL: base, apiKey, maxRetries: 0, ...transport });
   const ask = (truth, max_tokens, more) =>
     client.messages.create({ model: truth.model, messages, max_tokens, ...llama, ...more }, options(truth));
 

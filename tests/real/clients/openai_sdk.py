@@ -49,10 +49,10 @@ def answer(truth: Truth, raw: Any) -> None:
     truth.usage(body.usage.prompt_tokens, body.usage.completion_tokens)
 
 
-def run_sync(base: str, out: Any) -> None:
+def run_sync(base: str, out: Any, http2: bool) -> None:
     """All cases, one after another, on one kept-alive connection."""
     stamp = SendStamp()
-    http = openai.DefaultHttpxClient(event_hooks={"request": [stamp.hook]})
+    http = openai.DefaultHttpxClient(event_hooks={"request": [stamp.hook]}, http2=http2)
     client = openai.OpenAI(base_url=f"{base}/v1", api_key=API_KEY, max_retries=0, http_client=http)
     cases = [("warm", 0, TOKENS)] + [("stream", n, TOKENS) for n in range(STREAMS)] + [("cancel", 0, CANCEL_TOKENS)]
     for case, number, tokens in cases:
@@ -75,10 +75,10 @@ def run_sync(base: str, out: Any) -> None:
     truth.write(out)
 
 
-async def run_async(base: str, out: Any) -> None:
+async def run_async(base: str, out: Any, http2: bool) -> None:
     """The streams at once, then the others; every connection through memory BIOs."""
     stamp = SendStamp()
-    http = openai.DefaultAsyncHttpxClient(event_hooks={"request": [stamp.hook_async]})
+    http = openai.DefaultAsyncHttpxClient(event_hooks={"request": [stamp.hook_async]}, http2=http2)
     client = openai.AsyncOpenAI(base_url=f"{base}/v1", api_key=API_KEY, max_retries=0, http_client=http)
 
     async def one(case: str, number: int, tokens: int) -> None:
@@ -108,4 +108,5 @@ async def run_async(base: str, out: Any) -> None:
 
 if __name__ == "__main__":
     args = arguments(__doc__)
-    asyncio.run(run_async(args.base, args.out)) if args.asyncio else run_sync(args.base, args.out)
+    told = (args.base, args.out, args.http2)
+    asyncio.run(run_async(*told)) if args.asyncio else run_sync(*told)

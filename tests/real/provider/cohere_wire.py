@@ -40,7 +40,7 @@ def chat_v2(asked: Asked) -> Answer:
     script.head("message-start", {"id": identity, "delta": {"message": opening}})
     if tool:
         for text in texts[:REASONING]:
-            script.output("reasoning", "tool-plan-delta", message_of("tool_plan", text))
+            script.output("text", "tool-plan-delta", message_of("tool_plan", text))
         start = {"id": "tide_rig", "type": "function", "function": {"name": TOOL_NAME, "arguments": ""}}
         script.output("tool", "tool-call-start", {"index": 0} | message_of("tool_calls", start))
         for part in TOOL_ARGUMENTS:

@@ -29,6 +29,10 @@ const HELD_BACK: Duration = Duration::from_secs(4);
 /// No length, or one that no answer of ours has: four bytes are what a hundred thousand streams can afford.
 const UNPROMISED: u32 = u32::MAX;
 
+fn due(length: Option<u64>) -> u32 {
+    length.and_then(|l| u32::try_from(l).ok()).unwrap_or(UNPROMISED)
+}
+
 type Out<'o> = &'o mut dyn FnMut(HttpEvent<'_>);
 
 /// An exchange that is not over.
@@ -44,8 +48,9 @@ struct Stream {
     adrift: bool,
     /// Whether the client has reset it.
     left: bool,
-    /// How many bytes of the response its `content-length` still promises. A client that has them all may leave without waiting for
-    /// END_STREAM, which some servers send in a frame of its own (curl does). `UNPROMISED` where no length was told.
+    /// How many bytes of the request, and once it is answered of the response, its `content-length` still promises (RFC 9113 §8.1.1).
+    /// Some send END_STREAM in a frame of its own: a server that has the whole request may answer before it comes, and a client that
+    /// has the whole answer may leave (curl does). `UNPROMISED` where no length was told.
     due: u32,
 }
 
@@ -175,12 +180,7 @@ impl Session {
             let half = if is_request { up } else { down };
             let Some(part) = half.frames.next(at, &mut bytes, &|stream| streams.contains_key(&stream)) else { return &[] };
             match part {
-                Part::Data(stream, bytes) if is_request => {
-                    if let Some(s) = self.streams.get_mut(&stream).filter(|s| !s.asked) {
-                        s.last = at;
-                        out(HttpEvent::RequestBody { id: self.id(stream), bytes });
-                    }
-                }
+                Part::Data(stream, bytes) if is_request => self.request_data(stream, at, bytes, out),
                 Part::Data(stream, bytes) => self.response_data(stream, at, bytes, out),
                 Part::Headers(Headers { stream, begun, end, block }) => {
                     let in_hole = block == Block::Lost;
@@ -264,7 +264,7 @@ impl Session {
             out(HttpEvent::Odd(Anomaly::PipelineTooDeep));
             return;
         }
-        self.streams.insert(stream, Stream { asked: end, ..Stream::new(self.now) });
+        self.streams.insert(stream, Stream { asked: end, due: due(head.length), ..Stream::new(self.now) });
         let id = self.id(stream);
         out(HttpEvent::Request { id, begun, head: head.request(end) });
         if end {
@@ -283,7 +283,22 @@ impl Session {
         let of = if is_request { Side::Request } else { Side::Response };
         if let Some(s) = self.streams.get_mut(&stream).filter(|s| !(is_request && s.asked)) {
             s.adrift = true;
-            out(HttpEvent::Gap { id: self.id(stream), of, body_goes_on: false });
+            out(HttpEvent::Gap { id: self.id(stream), of, body_goes_on: false, missing: None });
+        }
+    }
+
+    fn request_data(&mut self, stream: u32, at: Timestamp, bytes: &[u8], out: Out<'_>) {
+        let id = self.id(stream);
+        let Some(s) = self.streams.get_mut(&stream).filter(|s| !s.asked) else { return };
+        s.last = at;
+        let promised = s.due != UNPROMISED && !s.answered;
+        if promised {
+            s.due = s.due.saturating_sub(due(Some(bytes.len() as u64)));
+        }
+        let whole = promised && s.due == 0;
+        out(HttpEvent::RequestBody { id, bytes });
+        if whole {
+            self.request_ends(stream, at, out);
         }
     }
 
@@ -346,25 +361,25 @@ impl Session {
             return;
         };
         s.last = self.now;
-        let grpc_status = head.grpc_status();
+        let (grpc_status, partial) = (head.grpc_status(), head.is_partial());
         if s.answered {
-            out(HttpEvent::Trailers { id, grpc_status });
+            out(HttpEvent::Trailers { id, grpc_status, partial });
         } else {
             match head.status() {
                 Some(..200) if !end => return,
                 Some(status) => {
-                    (s.answered, s.due) = (true, head.length.and_then(|l| u32::try_from(l).ok()).unwrap_or(UNPROMISED));
+                    (s.answered, s.due) = (true, due(head.length));
                     out(HttpEvent::Response { id, begun, head: head.response(status, end) });
-                    if end && grpc_status.is_some() {
-                        out(HttpEvent::Trailers { id, grpc_status });
+                    if end && (grpc_status.is_some() || partial) {
+                        out(HttpEvent::Trailers { id, grpc_status, partial });
                     }
                 }
                 // What comes cannot be read without it.
+                None if partial && s.adrift => {}
+                None if partial => self.head_lost(false, stream, out),
                 None => {
                     s.adrift = true;
-                    if !(head.unknown || head.unread) {
-                        out(HttpEvent::Odd(Anomaly::BadHead));
-                    }
+                    out(HttpEvent::Odd(Anomaly::BadHead));
                 }
             }
         }
@@ -414,7 +429,7 @@ impl Session {
         }
         if let Some(s) = self.streams.remove(&stream) {
             let cut = matches!(how, Over::ClientClosed | Over::ServerClosed | Over::ServerReset);
-            let how = if cut && s.due == 0 && !s.adrift { Over::Complete } else { how };
+            let how = if cut && s.answered && s.due == 0 && !s.adrift { Over::Complete } else { how };
             out(HttpEvent::Over { id: self.id(stream), how, by, at });
         }
     }
@@ -431,9 +446,12 @@ impl Session {
         let is_request = dir == self.requests;
         let half = if is_request { &mut self.up } else { &mut self.down };
         match half.frames.hole(len) {
-            Hole::InData(stream) => {
+            Hole::InData { stream, missing } => {
                 let (of, open) = match self.streams.get_mut(&stream) {
-                    Some(s) if is_request => (Side::Request, !s.asked),
+                    Some(s) if is_request => {
+                        s.due = if s.answered { s.due } else { UNPROMISED };
+                        (Side::Request, !s.asked)
+                    }
                     Some(s) => {
                         s.due = UNPROMISED;
                         (Side::Response, true)
@@ -441,7 +459,7 @@ impl Session {
                     None => (Side::Response, false),
                 };
                 if open {
-                    out(HttpEvent::Gap { id: self.id(stream), of, body_goes_on: true });
+                    out(HttpEvent::Gap { id: self.id(stream), of, body_goes_on: true, missing });
                 }
             }
             Hole::InFrame => {}
@@ -460,8 +478,9 @@ impl Session {
             let id = self.id(stream);
             if let Some(s) = self.streams.get_mut(&stream) {
                 s.adrift = true;
+                s.due = if is_request == s.answered { s.due } else { UNPROMISED };
                 if !(is_request && s.asked) {
-                    out(HttpEvent::Gap { id, of, body_goes_on: false });
+                    out(HttpEvent::Gap { id, of, body_goes_on: false, missing: None });
                 }
             }
         }

@@ -52,8 +52,8 @@ fn shown(event: HttpEvent<'_>) -> String {
         HttpEvent::RequestEnd { id } => format!("{id}: asked\n"),
         HttpEvent::Response { id, begun, head } => format!("{id}: {} {:?} at {}\n", head.status, head.media, begun.unix_nanos()),
         HttpEvent::ResponseBody { id, bytes } => format!("{id}: < {}\n", bytes.escape_ascii()),
-        HttpEvent::Gap { id, of, body_goes_on } => format!("{id}: gap in {of:?}, goes on: {body_goes_on}\n"),
-        HttpEvent::Trailers { id, grpc_status } => format!("{id}: trailers {grpc_status:?}\n"),
+        HttpEvent::Gap { id, of, body_goes_on, .. } => format!("{id}: gap in {of:?}, goes on: {body_goes_on}\n"),
+        HttpEvent::Trailers { id, grpc_status, .. } => format!("{id}: trailers {grpc_status:?}\n"),
         HttpEvent::Over { id, how, by, at } => {
             let since = at.map_or(String::new(), |at| format!(" since {}", at.unix_nanos()));
             format!("{id}: {how:?} by {}{since}\n", by.as_str())
@@ -518,6 +518,53 @@ fn a_client_that_has_what_was_promised_may_leave_without_the_end() {
             5: Complete by rst_stream since 5
             1: Complete by released
             3: ClientClosed by released
+        "#]],
+    );
+}
+
+#[test]
+fn a_request_is_whole_with_its_last_promised_byte() {
+    let asks = block(&[(":method", "POST"), (":path", "/v1/chat/completions"), (":authority", "h.test"), ("content-length", "7")]);
+    let ask = || Client(frame(kind::HEADERS, flag::END_HEADERS, 1, &asks));
+    // The server has it all and answers; the client says the end in a frame of its own, later.
+    check(
+        after_hello(vec![
+            ask(),
+            Client(data(1, false, b"{\"a\"")),
+            Client(data(1, false, b":1}")),
+            Server(answer(1, "400")),
+            Client(data(1, true, b"")),
+            Server(data(1, true, b"no")),
+        ]),
+        expect![[r#"
+            1: Post "/v1/chat/completions" of h.test at 2
+            1: > {\"a\"
+            1: > :1}
+            1: asked
+            1: 400 EventStream at 5
+            1: < no
+            1: Complete by end_stream
+        "#]],
+    );
+    // A hole may have hidden some of it: only the end tells.
+    check(
+        after_hello(vec![
+            ask(),
+            Client(data(1, false, b"{\"a\"")[..9].to_vec()),
+            Gap(CLIENT, Some(4)),
+            Client(data(1, false, b":1}")),
+            Client(data(1, true, b"")),
+            Server(answer(1, "400")),
+            Server(data(1, true, b"no")),
+        ]),
+        expect![[r#"
+            1: Post "/v1/chat/completions" of h.test at 2
+            1: gap in Request, goes on: true
+            1: > :1}
+            1: asked
+            1: 400 EventStream at 7
+            1: < no
+            1: Complete by end_stream
         "#]],
     );
 }
