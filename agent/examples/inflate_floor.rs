@@ -41,7 +41,8 @@ fn main() -> Result<()> {
         let (Some(payload), Some(ends)) = (frame.get(54..), frame.get(26..).and_then(<[u8]>::first_chunk)) else { continue };
         answers.entry(*ends).or_default().extend_from_slice(payload);
     }
-    let bodies: Vec<_> = answers.values().map(|answer| chunks(answer)).filter(|b| b.first().is_some_and(|b| b.starts_with(b"\x1f\x8b"))).collect();
+    let bodies: Vec<_> =
+        answers.values().map(|answer| chunks(answer)).filter(|b| b.first().is_some_and(|b| b.starts_with(b"\x1f\x8b"))).collect();
     let (mut out, mut bytes, before) = (vec![0; 16 << 10], 0, cpu_seconds()?);
     for body in &bodies {
         let mut machine = Decompress::new_gzip(15);

@@ -163,7 +163,8 @@ impl Pipeline {
                 self.stats.open_connections += 1;
                 let from_start = info.from_start;
                 let stage = Stage::Detecting(Box::new(Detecting { first: [None, None], passed: 0, from_start, joined: None }));
-                self.conns.insert(conn, Box::new(Conn { stage, last: at, buffered: 0, others: Some(0), finished: [false; 2], lane: 0, info }));
+                self.conns
+                    .insert(conn, Box::new(Conn { stage, last: at, buffered: 0, others: Some(0), finished: [false; 2], lane: 0, info }));
                 Verdict::Watch
             }
             StreamEvent::Identified { conn, endpoints } => {
@@ -203,51 +204,6 @@ impl Pipeline {
                 verdict
             }
         }
-    }
-
-    /// Takes the next bytes of one direction of a connection, as [`StreamEvent::Data`] does.
-    pub fn data(&mut self, conn: ConnId, dir: Direction, at: Timestamp, bytes: &[u8], out: &mut Vec<Inference>) -> Verdict {
-        let mut tag = self.conns.get(&conn).map_or(0, |conn| conn.lane);
-        self.tagged(&mut tag, conn, dir, at, bytes, out)
-    }
-
-    /// As [`Pipeline::data`], for a tap that keeps a tag with each direction of a connection, which is set here.
-    #[inline]
-    pub fn tagged(
-        &mut self,
-        tag: &mut Tag,
-        conn: ConnId,
-        dir: Direction,
-        at: Timestamp,
-        bytes: &[u8],
-        out: &mut Vec<Inference>,
-    ) -> Verdict {
-        self.stats.bytes += bytes.len() as u64;
-        let rest = self.short(*tag, (conn, dir, at), bytes, out);
-        if rest.is_empty() {
-            return Verdict::Watch;
-        }
-        let verdict = self.long(conn, dir, at, rest, out);
-        *tag = self.conns.get(&conn).map_or(0, |conn| conn.lane);
-        verdict
-    }
-
-    /// What is in no lane.
-    #[inline(never)]
-    fn long(&mut self, conn: ConnId, dir: Direction, at: Timestamp, bytes: &[u8], out: &mut Vec<Inference>) -> Verdict {
-        // On HTTP/2 the common case is one event in one frame in one piece, like the one before.
-        if let Some(c) = self.conns.get_mut(&conn)
-            && let Stage::Http(http) = &mut c.stage
-            && let Some((id, part)) = http.session.whole_part(dir, at, bytes)
-            && let Some(more) = http.calls.event(id, at, part, &mut self.stats.events)
-        {
-            c.last = at;
-            if more == 0 {
-                return Verdict::Watch;
-            }
-            return self.work(conn, at, out, |_, _| {});
-        }
-        self.parse(conn, dir, at, bytes, out)
     }
 
     fn parse(&mut self, conn: ConnId, dir: Direction, at: Timestamp, bytes: &[u8], out: &mut Vec<Inference>) -> Verdict {

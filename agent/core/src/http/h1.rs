@@ -7,6 +7,7 @@
 mod scan;
 pub mod session;
 
+pub use scan::first_chunk;
 use scan::{chunk_size, head_end};
 
 use crate::anomaly::Anomaly;
@@ -45,38 +46,6 @@ pub enum Part<'a> {
     /// A surprise.
     Odd(Anomaly),
 }
-
-/// The data of the whole chunk that `bytes` begin with, and what follows it; see [`Parser::is_before_chunk`]. Most senders write one chunk at
-/// a time, so most packets are one.
-#[inline]
-pub fn first_chunk(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
-    let (mut size, mut digits) = (0, 0);
-    loop {
-        let digit = HEX[usize::from(*bytes.get(digits)?)];
-        if digit > 15 {
-            break;
-        }
-        (size, digits) = (size << 4 | usize::from(digit), digits + 1);
-        if digits > 7 {
-            return None;
-        }
-    }
-    let (data, rest) = bytes.get(digits..)?.strip_prefix(b"\r\n")?.split_at_checked(size)?;
-    let rest = rest.strip_prefix(b"\r\n")?;
-    (size > 0).then_some((data, rest))
-}
-
-/// The values of hexadecimal digits; 255 for all other bytes.
-const HEX: [u8; 256] = {
-    let mut hex = [255; 256];
-    let mut n = 0;
-    while n < 16 {
-        hex[b"0123456789abcdef"[n] as usize] = n as u8;
-        hex[b"0123456789ABCDEF"[n] as usize] = n as u8;
-        n += 1;
-    }
-    hex
-};
 
 /// What a hole did to the framing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
