@@ -3,7 +3,7 @@ CARGO ?= cargo
 export TOKENGAUGE ?= $(CURDIR)/target/release/tokengauge
 export TOKENGAUGE_CACHE ?= $(CURDIR)/target/real
 
-.PHONY: help setup build demo test test-real sdks test-k8s test-bad test-tls test-slo test-slo test-live bench fuzz ebpf lint ci
+.PHONY: help setup build demo test test-real sdks test-k8s test-bad test-tls test-slo test-live bench fuzz ebpf lint ci
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -36,9 +36,6 @@ test-bad: build ## hostile captures: clear errors, bounded memory, no panic
 test-tls: build ## decrypted captures against the clear and against tshark, with a real OpenSSL
 	tests/tls/setup.sh && $(CARGO) build --release --locked -p tokengauge --example decrypted
 	python3 tests/tls/run.py
-
-test-slo: build ## SLO files against the tools of Go; the JSON Schema against a real validator
-	tests/slo/setup.sh && python3 tests/slo/compare.py
 
 test-slo: build ## objectives against the tools of Go, promtool, and a real Prometheus and Alertmanager
 	tests/slo/setup.sh && python3 tests/slo/compare.py
