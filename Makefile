@@ -3,7 +3,7 @@ CARGO ?= cargo
 export TOKENGAUGE ?= $(CURDIR)/target/release/tokengauge
 export TOKENGAUGE_CACHE ?= $(CURDIR)/target/real
 
-.PHONY: help setup build demo test test-real sdks test-k8s test-bad test-tls test-live bench fuzz ebpf lint ci
+.PHONY: help setup build demo test test-real sdks test-k8s test-bad test-tls test-slo test-live bench fuzz ebpf lint ci
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -36,6 +36,10 @@ test-bad: build ## hostile captures: clear errors, bounded memory, no panic
 test-tls: build ## decrypted captures against the clear and against tshark, with a real OpenSSL
 	tests/tls/setup.sh && $(CARGO) build --release --locked -p tokengauge --example decrypted
 	python3 tests/tls/run.py
+
+test-slo: build ## objectives against the tools of Go, promtool, and a real Prometheus and Alertmanager
+	tests/slo/setup.sh && python3 tests/slo/compare.py
+	tests/real/setup-go.sh prometheus alertmanager && python3 tests/slo/promtool.py && python3 tests/slo/alerts.py
 
 test-live: build ## live eBPF against a schedule, and 10,000 chunks/s accounted for
 	python3 tests/live/schedule.py && python3 tests/live/load.py

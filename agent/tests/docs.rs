@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use tokengauge::cli::ListFormat;
+use tokengauge::slo;
 
 fn check(name: &str, table: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../README.md");
@@ -23,7 +24,11 @@ fn check(name: &str, table: &str) {
 
 #[test]
 fn tables_of_the_readme_are_fresh() {
-    // One test, because both rewrite one file.
+    // One test, because all rewrite one file.
     check("dialects", &tokengauge::dialects::list(ListFormat::Markdown));
     check("metrics", &tokengauge_core::semconv::metrics_markdown());
+    check("slo-goals", &slo::goals_markdown());
+    check("slo-spec", &slo::spec_markdown());
+    check("slo-selectors", &slo::selectors_markdown());
+    check("slo-presets", &slo::presets_markdown());
 }

@@ -94,7 +94,9 @@ fn write(slo: &Slo, traffic: Option<f64>, out: &mut String) -> std::fmt::Result 
             writeln!(out, "    {note}")?;
         }
         writeln!(out, "    counts     {}", counts(objective, slo))?;
-        writeln!(out, "    policy     {}", policy_words(&objective.sli.policy, &objective.sli.kind))?;
+        for (label, names) in policy_words(&objective.sli.policy, &objective.sli.kind) {
+            writeln!(out, "    {label:<10} {names}")?;
+        }
         budget(objective, slo, traffic, out)?;
         alerts(objective, slo, traffic, out)?;
     }
@@ -159,7 +161,7 @@ fn selector_words(selector: &Selector) -> Vec<String> {
     parts
 }
 
-fn policy_words(policy: &Policy, kind: &SliKind) -> String {
+fn policy_words(policy: &Policy, kind: &SliKind) -> Vec<(&'static str, String)> {
     let all = [
         ("429", policy.rate_limited),
         ("other 4xx", policy.client_error),
@@ -167,19 +169,21 @@ fn policy_words(policy: &Policy, kind: &SliKind) -> String {
         ("cancelled by the client", policy.cancelled),
         ("nothing generated", policy.no_output),
     ];
-    let of = |verdict: Verdict| all.iter().filter(|(_, v)| *v == verdict).map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
-    let mut parts = vec!["5xx, cut streams, time-outs are bad".to_owned()];
-    for (verdict, word) in [(Verdict::Bad, "bad too"), (Verdict::Good, "judged like any answer"), (Verdict::NotApplicable, "not counted")] {
-        let names = of(verdict);
+    let of = |verdict: Verdict| all.iter().filter(|(_, v)| *v == verdict).map(|(name, _)| *name).collect::<Vec<_>>();
+    let mut bad = vec!["5xx", "errors in a stream", "cut streams", "time-outs"];
+    bad.extend(of(Verdict::Bad));
+    let mut left = of(Verdict::NotApplicable);
+    if !matches!(kind, SliKind::Availability) {
+        left.push("what cannot have the measure (not streamed, one token)");
+    }
+    let mut parts = vec![("bad", bad.join(", "))];
+    for (label, names) in [("judged", of(Verdict::Good)), ("left out", left)] {
         if !names.is_empty() {
-            parts.push(format!("{word}: {names}"));
+            parts.push((label, names.join(", ")));
         }
     }
-    if !matches!(kind, SliKind::Availability) {
-        parts.push("what cannot have the measure (not streamed, one token) is not counted".into());
-    }
-    parts.push("what capture lost is excluded and lowers coverage".into());
-    parts.join("; ")
+    parts.push(("excluded", "what capture lost; it lowers coverage".into()));
+    parts
 }
 
 fn budget(objective: &Objective, slo: &Slo, traffic: Option<f64>, out: &mut String) -> std::fmt::Result {
@@ -201,31 +205,32 @@ fn alerts(objective: &Objective, slo: &Slo, traffic: Option<f64>, out: &mut Stri
     let highest = 1.0 / (1.0 - objective.target);
     writeln!(
         out,
-        "    alerts     at least {} requests and {} bad ones in the long window; frozen while less than {} of traffic is seen; highest possible burn {}x",
+        "    alerts     when both windows burn faster than the factor (at most {}x is possible: every request bad),
+               with {} requests and {} bad ones in the long window; frozen while less than {} of traffic is seen",
+        round(highest),
         alerting.min_events,
         alerting.min_bad_events,
         percent(alerting.coverage_floor),
-        round(highest),
     )?;
     for row in &alerting.rows {
         let factor = row.reachable(objective.target);
         let bad = factor * (1.0 - objective.target);
         write!(
             out,
-            "      {:<6} {:>4}/{:<4} over {}x ({} bad):",
+            "      {:<6} {:>4}/{:<4} {:>6}x ({} bad):",
             row.severity.as_str(),
             human(row.short_s as f64),
             human(row.long_s as f64),
             round(factor),
             percent(bad),
         )?;
-        for (name, share) in [("total outage", 1.0), ("2 % errors", 0.02)] {
+        for (name, share, end) in [("total outage", 1.0, ";"), ("2 % errors", 0.02, "")] {
             let fault = Fault { share, per_minute: traffic.map(|t| t / 1440.0) };
             match fires(row, objective.target, alerting.min_events, alerting.min_bad_events, fault) {
                 Some((after, stays)) => {
-                    write!(out, " {name} after {}, {} longer than it lasts;", minutes(after), minutes(stays))?;
+                    write!(out, " {name} after {}, and {} longer than it lasts{end}", minutes(after), minutes(stays))?;
                 }
-                None => write!(out, " {name} never;")?,
+                None => write!(out, " {name} never{end}")?,
             }
         }
         writeln!(out)?;

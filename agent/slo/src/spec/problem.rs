@@ -124,6 +124,17 @@ impl<'a> Problems<'a> {
         }
     }
 
+    /// Drops, of what was found after the first `to`, everything about what `from..to` found wrong already: the same place, or below it.
+    pub fn tell_once(&mut self, from: usize, to: usize) {
+        let wrong: Vec<(Pos, String)> = self.list[from..to].iter().map(|p| (p.pos, p.path.clone())).collect();
+        let known = |p: &Problem| wrong.iter().any(|(pos, path)| *pos == p.pos || !path.is_empty() && p.path.starts_with(path.as_str()));
+        let mut i = 0;
+        self.list.retain(|p| {
+            i += 1;
+            i <= to || !known(p)
+        });
+    }
+
     /// Whether any of them refuses the file.
     pub fn refused(&self) -> bool {
         self.list.iter().any(|p| p.level == Level::Error)

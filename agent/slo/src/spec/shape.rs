@@ -138,12 +138,12 @@ pub fn list(words: &[&str]) -> String {
     }
 }
 
-/// The candidate nearest to a word, when one is near: at most a third of its letters changed, case and separators apart.
+/// The candidate nearest to a word, when one is near: about a third of its letters changed at most, case and separators apart.
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let bare = |s: &str| s.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).take(40).collect::<Vec<char>>();
     let wanted = bare(word);
     let best = candidates.into_iter().map(|c| (distance(&wanted, &bare(c)), c)).min_by_key(|(d, _)| *d)?;
-    (best.0 * 3 <= wanted.len().max(3)).then_some(best.1)
+    (best.0 <= wanted.len().div_ceil(3)).then_some(best.1)
 }
 
 fn distance(a: &[char], b: &[char]) -> usize {

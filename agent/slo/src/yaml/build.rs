@@ -24,18 +24,72 @@ pub fn parse(text: &str, lines_before: usize) -> Result<Document, Error> {
     }
     let mut builder = Builder::default();
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let mut tabs = Tabs::new(text);
     for event in Parser::new_from_str(text) {
         let (event, span) = event.map_err(|e| {
             let mark = e.marker();
             Error { pos: Pos { line: mark.line() + lines_before, column: mark.col() + 1 }, message: e.info().to_owned() }
         })?;
+        tabs.event(&event, span);
         match event {
             Event::DocumentEnd | Event::StreamEnd => break,
             event => builder.event(event, at(span))?,
         }
     }
+    if let Some(line) = tabs.line() {
+        return fail(Pos { line: line + lines_before, column: 1 }, "a tab cannot indent");
+    }
     let root = builder.root.unwrap_or_else(|| Node::absent(Pos { line: lines_before + 1, column: 1 }));
     Ok(Document { root, twice: builder.twice })
+}
+
+/// Lines that begin with a tab. YAML 1.2 takes some of them, libyaml (and with it every tool of Go) none but those inside of quotes,
+/// blocks, brackets and braces.
+struct Tabs<'a> {
+    text: &'a str,
+    /// Lines that begin with blanks and a tab, from 1, in order.
+    lines: Vec<usize>,
+    /// First lines of the brackets and braces that are open; `None` for what is written as a block.
+    open: Vec<Option<usize>>,
+    last: usize,
+}
+
+impl<'a> Tabs<'a> {
+    fn new(text: &'a str) -> Self {
+        let tabbed = |line: &str| line.trim_start_matches(' ').starts_with('\t');
+        let lines = text.lines().enumerate().filter(|(_, l)| tabbed(l)).map(|(i, _)| i + 1).collect();
+        Self { text, lines, open: Vec::new(), last: 0 }
+    }
+
+    fn event(&mut self, event: &Event<'_>, span: Span) {
+        self.last = self.last.max(span.end.line());
+        if self.lines.is_empty() {
+            return;
+        }
+        let (from, to) = (span.start.line(), span.end.line());
+        match event {
+            Event::Scalar(_, style, ..) if *style != ScalarStyle::Plain => self.allow(from + 1, to),
+            Event::SequenceStart(..) | Event::MappingStart(..) => {
+                let opens = self.text.chars().nth(span.start.index()).is_some_and(|c| c == '[' || c == '{');
+                self.open.push(opens.then_some(from));
+            }
+            Event::SequenceEnd | Event::MappingEnd => {
+                if let Some(Some(first)) = self.open.pop() {
+                    self.allow(first + 1, to);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn allow(&mut self, from: usize, to: usize) {
+        self.lines.retain(|line| !(from..=to).contains(line));
+    }
+
+    /// The first line that is not allowed, up to where the document ends.
+    fn line(&self) -> Option<usize> {
+        self.lines.first().copied().filter(|line| *line <= self.last)
+    }
 }
 
 #[derive(Default)]

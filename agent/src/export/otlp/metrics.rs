@@ -35,6 +35,13 @@ pub fn publish(shared: &Mutex<Shared>, snapshot: &Snapshot) {
     shared.counters.clone_from(&snapshot.counters);
 }
 
+/// The meter of everything that is measured.
+pub fn meter(provider: &SdkMeterProvider) -> Meter {
+    let scope =
+        InstrumentationScope::builder(semconv::SCOPE).with_version(env!("CARGO_PKG_VERSION")).with_schema_url(semconv::SCHEMA_URL).build();
+    provider.meter_with_scope(scope)
+}
+
 /// Every label set of `tokengauge.requests` that a series may come to have, besides a success. They are written as 0 from the
 /// start: a counter that first appears with 1 loses that 1 to `rate`.
 const UNHAPPY: [(Outcome, Reason); 8] = [
@@ -78,11 +85,7 @@ pub struct Instruments {
 impl Instruments {
     /// Registers all instruments.
     pub fn new(provider: &SdkMeterProvider, shared: &Arc<Mutex<Shared>>, delivery: &Arc<Delivery>) -> Self {
-        let scope = InstrumentationScope::builder(semconv::SCOPE)
-            .with_version(env!("CARGO_PKG_VERSION"))
-            .with_schema_url(semconv::SCHEMA_URL)
-            .build();
-        let meter = provider.meter_with_scope(scope);
+        let meter = meter(provider);
         observe(&meter, shared, delivery);
         let seconds =
             |m: Metric| meter.f64_histogram(m.name).with_unit(m.unit).with_description(m.doc).with_boundaries(m.buckets.to_vec()).build();

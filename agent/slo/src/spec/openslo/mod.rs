@@ -74,13 +74,8 @@ pub fn check(node: &mut Node, problems: &mut Problems<'_>) -> Option<Known> {
     read(node, &Ty::Object(table), "", Manner::OpenSlo, problems);
     // The SDK stops at the first thing that it cannot decode. The rules are checked all the same, so that one run tells everything
     // that a run of the SDK after the other would; what the shape has made wrong already is not told twice.
-    let wrong: Vec<_> = problems.list[before..].iter().map(|p| (p.pos, p.path.clone())).collect();
     let shape = problems.list.len();
     rules::check(version, kind, node, problems);
-    let mut i = 0;
-    problems.list.retain(|p| {
-        i += 1;
-        i <= shape || !wrong.iter().any(|(pos, path)| *pos == p.pos || p.path.starts_with(path.as_str()) && !path.is_empty())
-    });
+    problems.tell_once(before, shape);
     Some(Known { version, kind })
 }

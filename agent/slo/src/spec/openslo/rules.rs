@@ -115,6 +115,11 @@ pub fn is_dns_label(text: &str) -> bool {
     (1..=63).contains(&text.chars().count()) && matches(&DNS_LABEL, text)
 }
 
+/// Whether a text can be the key of a label.
+pub fn is_label_key(text: &str) -> bool {
+    matches(&LABEL_KEY, text)
+}
+
 fn is_qualified(text: &str) -> bool {
     let name = match text.split('/').collect::<Vec<_>>()[..] {
         [name] => name,
@@ -271,7 +276,7 @@ impl Rules<'_, '_> {
                 } else if !matches(&LABEL_VALUE, entry.value.text().unwrap_or_default()) {
                     self.error(&part, format!("must be at most 63 of a-z, 0-9, `-`, `_` and `.`, found {}", entry.value.found()));
                 }
-            } else if !matches(&LABEL_KEY, &entry.key) {
+            } else if !is_label_key(&entry.key) {
                 self.error(&part, format!("the key must be at most 63 letters, digits, `-`, `_` and `.`, found {:?}", entry.key));
             }
         }

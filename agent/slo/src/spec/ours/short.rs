@@ -13,7 +13,7 @@ use super::tables::{SHORT, SHORT_DOCUMENT};
 use super::{select, sli};
 use crate::model::{Budgeting, CalendarUnit, GroupBy, Objective, Policy, Price, Selector, Sli, SliKind, Slo, Source, Window};
 use crate::spec::duration::{human, scan, shorthand_s};
-use crate::spec::openslo::rules::{civil, is_dns_label, is_time_zone};
+use crate::spec::openslo::rules::{civil, is_dns_label, is_label_key, is_time_zone};
 use crate::spec::problem::{Class, Problems};
 use crate::spec::read::{Manner, join, read};
 use crate::spec::shape::{Ty, nearest};
@@ -23,15 +23,15 @@ use crate::yaml::{Node, Pos, Value};
 pub fn document(node: &mut Node, windows: &[Windows], problems: &mut Problems<'_>) -> Vec<Slo> {
     // A list is told from a map by itself: an error inside names the right path.
     read(node, &Ty::Object(&SHORT_DOCUMENT), "", Manner::Ours, problems);
-    if problems.refused() {
-        return Vec::new();
-    }
     let Some(slos) = node.get("slos") else { return Vec::new() };
+    let shape = problems.list.len();
     let services: Vec<(&Node, String)> = match &slos.value {
         Value::List(items) => items.iter().enumerate().map(|(i, n)| (n, format!("slos[{i}]"))).collect(),
         _ => vec![(slos, "slos".into())],
     };
-    services.iter().flat_map(|(node, path)| service(node, path, windows, problems)).collect()
+    let found = services.iter().flat_map(|(node, path)| service(node, path, windows, problems)).collect();
+    problems.tell_once(0, shape);
+    found
 }
 
 /// What an item may leave to its service.
@@ -185,6 +185,10 @@ fn service(node: &Node, path: &str, windows: &[Windows], problems: &mut Problems
         problems.error(Class::Meaning, pos, &join(path, "service"), format!("must be an RFC 1123 label such as `chat`, found {service:?}"));
     }
     let labels = node.get("labels").map(Node::entries).unwrap_or_default();
+    for entry in labels.iter().filter(|e| !is_label_key(&e.key)) {
+        let message = format!("the key must be at most 63 letters, digits, `-`, `_` and `.`, found {:?}", entry.key);
+        problems.error(Class::Meaning, entry.key_pos, &join(&join(path, "labels"), &entry.key), message);
+    }
     let labels: BTreeMap<String, String> = labels.iter().map(|e| (e.key.clone(), e.value.text().unwrap_or_default().to_owned())).collect();
     let above = shared(node, path, None, problems);
     let Some(objectives) = node.get("objectives") else { return Vec::new() };
