@@ -25,6 +25,11 @@ pub fn parse(text: &str, lines_before: usize) -> Result<Document, Error> {
     let mut builder = Builder::default();
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut tabs = Tabs::new(text);
+    // A document's end before its beginning: skipped by YAML 1.2, refused by libyaml.
+    let first = text.lines().enumerate().find(|(_, l)| !l.trim().is_empty() && !l.trim_start().starts_with('#'));
+    if let Some((line, _)) = first.filter(|(_, l)| l.trim_end() == "..." || l.starts_with("... ")) {
+        return fail(Pos { line: line + 1 + lines_before, column: 1 }, "the end of a document (`...`) before its beginning");
+    }
     for event in Parser::new_from_str(text) {
         let (event, span) = event.map_err(|e| {
             let mark = e.marker();
