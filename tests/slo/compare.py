@@ -82,10 +82,12 @@ def mutate(text, rng):
         elif kind == 10 and flows:
             i = rng.choice(flows)
             found = rng.choice(list(FLOW_PAIR.finditer(lines[i])))
-            extra = rng.choice([found.group() + ", ", "extra: 1, ", "name: other, ", "spec: {}, ", "kind: SLO, ", "value: 0, ", "op: '', ", "target: 0.5, ", "description: null, "])
+            extra = rng.choice([found.group() + ", ", "extra: 1, ", "name: other, ", "spec: {}, ", "kind: SLO, ", "value: 0, ", "op: '', ", "target: 0.5, ", "description: null, ", "\n\t", "description: 'a\n\tb', "])
             lines[i] = lines[i][: found.start()] + extra + lines[i][found.start() :]
         elif kind == 11:
             lines.insert(i, rng.choice(["---", "--- # comment", "...", "# comment", "", "---x", "%YAML 1.1", "-", "\t"]))
+        elif kind == 12 and rng.random() < 0.3:
+            lines[i] = "\t" + lines[i].lstrip()
         elif kind == 12:
             lines[i] = rng.choice([" ", "  ", ""]) + lines[i] if rng.random() < 0.5 else lines[i].removeprefix("  ")
         elif kind == 13:

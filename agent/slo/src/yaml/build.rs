@@ -1,9 +1,10 @@
 //! Events of the YAML parser become a tree: aliases are expanded, merge keys merged, scalars resolved, all within bounds.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use saphyr_parser::{Event, Parser, ScalarStyle, Span, Tag};
 
+use super::lenient::Lenient;
 use super::scalar::{key_of, resolve};
 use super::{Entry, Error, MAX_BYTES, MAX_DEPTH, MAX_KEYS, MAX_NODES, Node, Pos, Style, Value};
 
@@ -18,18 +19,35 @@ pub struct Document {
 
 /// Reads the first document of a text; what follows it is not looked at, as Go does not.
 pub fn parse(text: &str, lines_before: usize) -> Result<Document, Error> {
-    let at = |span: Span| Pos { line: span.start.line() + lines_before, column: span.start.col() + 1 };
+    let start = Pos { line: lines_before + 1, column: 1 };
     if text.len() > MAX_BYTES {
-        return Err(Error { pos: Pos { line: lines_before + 1, column: 1 }, message: format!("more than {MAX_BYTES} bytes") });
+        return fail(start, format!("more than {MAX_BYTES} bytes"));
     }
-    let mut builder = Builder::default();
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let mut tabs = Tabs::new(text);
     // A document's end before its beginning: skipped by YAML 1.2, refused by libyaml.
     let first = text.lines().enumerate().find(|(_, l)| !l.trim().is_empty() && !l.trim_start().starts_with('#'));
     if let Some((line, _)) = first.filter(|(_, l)| l.trim_end() == "..." || l.starts_with("... ")) {
         return fail(Pos { line: line + 1 + lines_before, column: 1 }, "the end of a document (`...`) before its beginning");
     }
+    let parsed = document(text, None, text, lines_before);
+    match &parsed {
+        Err(_) => match Lenient::new(text) {
+            // What is wrong all the same is told of the text as it was written.
+            Some(lenient) => document(&lenient.text, Some(&lenient), text, lines_before).or(parsed),
+            None => parsed,
+        },
+        Ok(_) => parsed,
+    }
+}
+
+fn document(text: &str, lenient: Option<&Lenient>, written: &str, lines_before: usize) -> Result<Document, Error> {
+    let column = |line: usize, column: usize| lenient.map_or(column, |l| l.column(line, column));
+    let at = |span: Span| {
+        let (line, col) = (span.start.line(), span.start.col() + 1);
+        Pos { line: line + lines_before, column: column(line, col) }
+    };
+    let mut builder = Builder::default();
+    let mut tabs = Tabs::new(text, written);
     for event in Parser::new_from_str(text) {
         let (event, span) = event.map_err(|e| {
             let mark = e.marker();
@@ -50,45 +68,53 @@ pub fn parse(text: &str, lines_before: usize) -> Result<Document, Error> {
 
 /// Lines that begin with a tab. YAML 1.2 takes some of them, libyaml (and with it every tool of Go) none but those inside of quotes,
 /// blocks, brackets and braces.
-struct Tabs<'a> {
-    text: &'a str,
-    /// Lines that begin with blanks and a tab, from 1, in order.
-    lines: Vec<usize>,
+struct Tabs {
+    /// The text, when there is any such line: events give places in characters.
+    text: Vec<char>,
+    /// Lines that begin with blanks and a tab, from 1.
+    lines: BTreeSet<usize>,
     /// First lines of the brackets and braces that are open; `None` for what is written as a block.
     open: Vec<Option<usize>>,
     last: usize,
 }
 
-impl<'a> Tabs<'a> {
-    fn new(text: &'a str) -> Self {
+impl Tabs {
+    fn new(text: &str, written: &str) -> Self {
         let tabbed = |line: &str| line.trim_start_matches(' ').starts_with('\t');
-        let lines = text.lines().enumerate().filter(|(_, l)| tabbed(l)).map(|(i, _)| i + 1).collect();
+        let lines: BTreeSet<usize> = written.lines().enumerate().filter(|(_, l)| tabbed(l)).map(|(i, _)| i + 1).collect();
+        let text = if lines.is_empty() { Vec::new() } else { text.chars().collect() };
         Self { text, lines, open: Vec::new(), last: 0 }
     }
 
     fn event(&mut self, event: &Event<'_>, span: Span) {
         self.last = self.last.max(span.end.line());
-        if self.lines.is_empty() {
+        if self.text.is_empty() {
             return;
         }
         let (from, to) = (span.start.line(), span.end.line());
         match event {
-            Event::Scalar(_, style, ..) if *style != ScalarStyle::Plain => self.allow(from + 1, to),
+            Event::Scalar(_, style, ..) if *style != ScalarStyle::Plain => self.allow(from, to),
             Event::SequenceStart(..) | Event::MappingStart(..) => {
-                let opens = self.text.chars().nth(span.start.index()).is_some_and(|c| c == '[' || c == '{');
+                let opens = matches!(self.text.get(span.start.index()), Some('[' | '{'));
                 self.open.push(opens.then_some(from));
             }
             Event::SequenceEnd | Event::MappingEnd => {
                 if let Some(Some(first)) = self.open.pop() {
-                    self.allow(first + 1, to);
+                    self.allow(first, to);
                 }
             }
             _ => {}
         }
     }
 
+    /// Takes the lines behind `from` and up to `to` off the list.
     fn allow(&mut self, from: usize, to: usize) {
-        self.lines.retain(|line| !(from..=to).contains(line));
+        if from < to {
+            let allowed: Vec<usize> = self.lines.range(from + 1..=to).copied().collect();
+            for line in allowed {
+                self.lines.remove(&line);
+            }
+        }
     }
 
     /// The first line that is not allowed, up to where the document ends.
