@@ -1,10 +1,10 @@
 //! Events of the YAML parser become a tree: aliases are expanded, merge keys merged, scalars resolved, all within bounds.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 
 use saphyr_parser::{Event, Parser, ScalarStyle, Span, Tag};
 
-use super::lenient::Lenient;
+use super::lenient::{Lenient, tabs_that_indent};
 use super::scalar::{key_of, resolve};
 use super::{Entry, Error, MAX_BYTES, MAX_DEPTH, MAX_KEYS, MAX_NODES, Node, Pos, Style, Value};
 
@@ -47,80 +47,24 @@ fn document(text: &str, lenient: Option<&Lenient>, written: &str, lines_before: 
         Pos { line: line + lines_before, column: column(line, col) }
     };
     let mut builder = Builder::default();
-    let mut tabs = Tabs::new(text, written);
+    let mut last = 0;
     for event in Parser::new_from_str(text) {
         let (event, span) = event.map_err(|e| {
             let mark = e.marker();
             Error { pos: Pos { line: mark.line() + lines_before, column: mark.col() + 1 }, message: e.info().to_owned() }
         })?;
-        tabs.event(&event, span);
+        last = last.max(span.end.line());
         match event {
             Event::DocumentEnd | Event::StreamEnd => break,
             event => builder.event(event, at(span))?,
         }
     }
-    if let Some(line) = tabs.line() {
+    // YAML 1.2 takes some lines that begin with a tab, libyaml none but those inside of quotes, blocks, brackets and braces.
+    if let Some(line) = tabs_that_indent(written).into_iter().next().filter(|line| *line <= last) {
         return fail(Pos { line: line + lines_before, column: 1 }, "a tab cannot indent");
     }
     let root = builder.root.unwrap_or_else(|| Node::absent(Pos { line: lines_before + 1, column: 1 }));
     Ok(Document { root, twice: builder.twice })
-}
-
-/// Lines that begin with a tab. YAML 1.2 takes some of them, libyaml (and with it every tool of Go) none but those inside of quotes,
-/// blocks, brackets and braces.
-struct Tabs {
-    /// The text, when there is any such line: events give places in characters.
-    text: Vec<char>,
-    /// Lines that begin with blanks and a tab, from 1.
-    lines: BTreeSet<usize>,
-    /// First lines of the brackets and braces that are open; `None` for what is written as a block.
-    open: Vec<Option<usize>>,
-    last: usize,
-}
-
-impl Tabs {
-    fn new(text: &str, written: &str) -> Self {
-        let tabbed = |line: &str| line.trim_start_matches(' ').starts_with('\t');
-        let lines: BTreeSet<usize> = written.lines().enumerate().filter(|(_, l)| tabbed(l)).map(|(i, _)| i + 1).collect();
-        let text = if lines.is_empty() { Vec::new() } else { text.chars().collect() };
-        Self { text, lines, open: Vec::new(), last: 0 }
-    }
-
-    fn event(&mut self, event: &Event<'_>, span: Span) {
-        self.last = self.last.max(span.end.line());
-        if self.text.is_empty() {
-            return;
-        }
-        let (from, to) = (span.start.line(), span.end.line());
-        match event {
-            Event::Scalar(_, style, ..) if *style != ScalarStyle::Plain => self.allow(from, to),
-            Event::SequenceStart(..) | Event::MappingStart(..) => {
-                let opens = matches!(self.text.get(span.start.index()), Some('[' | '{'));
-                self.open.push(opens.then_some(from));
-            }
-            Event::SequenceEnd | Event::MappingEnd => {
-                if let Some(Some(first)) = self.open.pop() {
-                    self.allow(first, to);
-                }
-            }
-            _ => {}
-        }
-    }
-
-    /// Takes the lines behind `from` and up to `to` off the list.
-    fn allow(&mut self, from: usize, to: usize) {
-        if from < to {
-            let allowed: Vec<usize> = self.lines.range(from + 1..=to).copied().collect();
-            for line in allowed {
-                self.lines.remove(&line);
-            }
-        }
-    }
-
-    /// The first line that is not allowed, up to where the document ends.
-    fn line(&self) -> Option<usize> {
-        self.lines.first().copied().filter(|line| *line <= self.last)
-    }
 }
 
 #[derive(Default)]

@@ -34,6 +34,24 @@ impl Lenient {
     }
 }
 
+/// Lines (from 1) that a tab indents outside of brackets, braces, quotes and blocks of text.
+pub fn tabs_that_indent(text: &str) -> Vec<usize> {
+    let (mut lines, mut scan, mut out) = (Vec::new(), Scan::default(), String::new());
+    if !text.contains('\t') {
+        return lines;
+    }
+    for (i, line) in text.split_inclusive('\n').enumerate() {
+        let indent = line.len() - line.trim_start_matches(' ').len();
+        let free = scan.flow == 0 && scan.quote.is_none() && scan.block.is_none_or(|parent| indent <= parent);
+        if free && line[indent..].starts_with('\t') {
+            lines.push(i + 1);
+        }
+        out.clear();
+        scan.line(line, indent, &mut out);
+    }
+    lines
+}
+
 /// Where a line stands: in quotes, in brackets, in a block of text.
 #[derive(Default)]
 struct Scan {
