@@ -16,7 +16,8 @@ use crate::anomaly::{Anomalies, Anomaly};
 use crate::call::Call;
 use crate::calls::Calls;
 use crate::dialect::LlmEvent;
-use crate::http::event::{HttpEvent, Over};
+use crate::dialect::shape::Shape;
+use crate::http::event::{ExchangeId, HttpEvent, Over};
 use crate::http::head::Upgrade;
 use crate::http::session::Session;
 use crate::inference::Inference;
@@ -25,12 +26,14 @@ use crate::socket::{Desk, Socket};
 use crate::stream::{ConnId, ConnInfo, Direction, End, GapReason, StreamEvent, Timestamp, Verdict};
 
 mod detecting;
+mod lane;
 mod late;
 mod sink;
 mod soon;
 mod tunnels;
 
 use detecting::Detecting;
+use lane::Lanes;
 use sink::Sink;
 use tunnels::Tunnels;
 
@@ -84,10 +87,14 @@ impl Default for Options {
     }
 }
 
+/// What a tap may keep with a direction of a connection, so that the pipeline need not look for it: see [`Pipeline::tagged`]. 0 is good for any.
+pub type Tag = u32;
+
 /// The pipeline of one tap.
 #[derive(Debug, Default)]
 pub struct Pipeline {
     options: Options,
+    lanes: Lanes,
     /// Boxed, so that a look-up touches the few lines of the index and then just what it needs of the connection.
     conns: FxHashMap<ConnId, Box<Conn>>,
     stats: PipelineStats,
@@ -108,6 +115,8 @@ struct Conn {
     others: Option<u32>,
     /// Which directions have said that they are done.
     finished: [bool; 2],
+    /// Its lane, if it has one.
+    lane: Tag,
     info: ConnInfo,
 }
 
@@ -158,7 +167,8 @@ impl Pipeline {
                 self.stats.open_connections += 1;
                 let from_start = info.from_start;
                 let stage = Stage::Detecting(Box::new(Detecting { first: [None, None], passed: 0, from_start, joined: None }));
-                self.conns.insert(conn, Box::new(Conn { stage, last: at, buffered: 0, others: Some(0), finished: [false; 2], info }));
+                self.conns
+                    .insert(conn, Box::new(Conn { stage, last: at, buffered: 0, others: Some(0), finished: [false; 2], lane: 0, info }));
                 Verdict::Watch
             }
             StreamEvent::Identified { conn, endpoints } => {
@@ -200,25 +210,6 @@ impl Pipeline {
         }
     }
 
-    /// Takes the next bytes of one direction of a connection, as [`StreamEvent::Data`] does.
-    #[inline]
-    pub fn data(&mut self, conn: ConnId, dir: Direction, at: Timestamp, bytes: &[u8], out: &mut Vec<Inference>) -> Verdict {
-        self.stats.bytes += bytes.len() as u64;
-        // The common case is one event in one chunk in one piece, like the one before.
-        if let Some(c) = self.conns.get_mut(&conn)
-            && let Stage::Http(http) = &mut c.stage
-            && let Some((id, part)) = http.session.whole_part(dir, at, bytes)
-            && let Some(more) = http.calls.event(id, at, part, &mut self.stats.events)
-        {
-            c.last = at;
-            if more == 0 {
-                return Verdict::Watch;
-            }
-            return self.work(conn, at, out, |_, _| {});
-        }
-        self.parse(conn, dir, at, bytes, out)
-    }
-
     fn parse(&mut self, conn: ConnId, dir: Direction, at: Timestamp, bytes: &[u8], out: &mut Vec<Inference>) -> Verdict {
         self.work(conn, at, out, |stage, sink| match stage {
             Stage::Detecting(detecting) => {
@@ -239,6 +230,7 @@ impl Pipeline {
     /// Lets `step` work on a connection, then sees to what follows from it: mutes, bounds, counts.
     fn work(&mut self, id: ConnId, at: Timestamp, out: &mut Vec<Inference>, step: impl FnOnce(&mut Stage, &mut Sink<'_>)) -> Verdict {
         let Some(conn) = self.conns.get_mut(&id) else { return Verdict::Mute };
+        self.lanes.settle(conn);
         conn.last = at;
         let mut sink = Sink {
             info: &conn.info,
@@ -252,6 +244,7 @@ impl Pipeline {
         };
         step(&mut conn.stage, &mut sink);
         let mute = sink.mute;
+        self.lanes.open(id, conn);
         let buffered = conn.stage.buffered();
         self.buffered = self.buffered + buffered - conn.buffered;
         conn.buffered = buffered;
@@ -278,7 +271,8 @@ impl Pipeline {
         }
         self.last_save = at;
         self.buffered = 0;
-        for conn in self.conns.values_mut() {
+        for (id, conn) in &mut self.conns {
+            self.lanes.settle(conn);
             match &mut conn.stage {
                 Stage::Detecting { .. } => {}
                 Stage::Http(http) => {
@@ -287,6 +281,7 @@ impl Pipeline {
                 }
                 Stage::Socket(socket) => socket.forget_gaps(),
             }
+            self.lanes.open(*id, conn);
             conn.buffered = conn.stage.buffered();
             self.buffered += conn.buffered;
         }
@@ -309,7 +304,8 @@ impl Pipeline {
     }
 
     fn forget(&mut self, id: ConnId) {
-        if let Some(conn) = self.conns.remove(&id) {
+        if let Some(mut conn) = self.conns.remove(&id) {
+            self.lanes.close(&mut conn);
             self.buffered -= conn.buffered;
             self.stats.open_connections -= 1;
         }
@@ -354,6 +350,13 @@ impl Http {
 
     fn buffered(&self) -> usize {
         self.session.buffered() + self.calls.buffered() + self.tunnels.buffered()
+    }
+
+    /// The exchange whose response comes, and what its next event looks like if it is like the last one: when nothing else is under way.
+    #[inline]
+    fn steady(&self) -> Option<(ExchangeId, &Shape)> {
+        let id = self.session.before_chunk()?;
+        Some((id, self.calls.get(id)?.steady()?))
     }
 
     /// Takes the next bytes. What is HTTP no more goes to what the connection has become.

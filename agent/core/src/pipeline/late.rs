@@ -57,7 +57,7 @@ impl Pipeline {
         for (conn, c) in &self.conns {
             let mut late = |what| all.push(Overdue { what, conn: *conn });
             match &c.stage {
-                _ if now.since(c.last) >= idle => late(Late::Connection),
+                _ if now.since(self.lanes.last(c)) >= idle => late(Late::Connection),
                 Stage::Socket(socket) if socket.has_ended(ended) => late(Late::Turn),
                 Stage::Http(http) => {
                     if http.tunnels.has_ended(ended) {
@@ -87,7 +87,7 @@ impl Pipeline {
         }
         let idle = self.options.idle;
         let ended = |t: Timestamp| now.since(t) >= LINGER;
-        let at = self.conns.get(&conn).map_or(now, |c| c.last);
+        let at = self.conns.get(&conn).map_or(now, |c| self.lanes.last(c));
         let _ = self.work(conn, at, out, |stage, sink| match (stage, what) {
             (Stage::Socket(socket), Late::Turn) => sink.socket(socket, |socket, desk| socket.give_up(ended, desk)),
             (Stage::Http(http), Late::Turn) => http.tunnels.give_up(ended, sink),
