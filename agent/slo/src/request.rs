@@ -95,7 +95,7 @@ impl<'a> Request<'a> {
         let t = &i.timing;
         let usage = i.usage.as_ref();
         i.operation.is_inference().then(|| Self {
-            provider: Some(i.provider),
+            provider: i.provider,
             model: i.response.model.as_ref().or(i.request.model.as_ref()).map(|n| n.as_str()),
             operation: Some(i.operation.as_str()),
             namespace: None,
@@ -104,7 +104,7 @@ impl<'a> Request<'a> {
             host: i.host.as_ref().map(|n| n.as_str()),
             address: i.server.map(Address::Socket),
             vantage: i.vantage.as_str(),
-            stream: Some(i.stream),
+            stream: i.stream,
             outcome: i.outcome,
             status: i.response.status,
             refused: i.response.finish_reasons.iter().any(|r| is_refusal(r.as_str())),

@@ -299,7 +299,8 @@ fn explanations_are_in_plain_words() {
               page    30m/6h        6x (30 % bad): total outage after 1h49m, and 21m longer than it lasts; 2 % errors never
               ticket   2h/1d        3x (15 % bad): total outage after 3h37m, and 1h42m longer than it lasts; 2 % errors never
               ticket   6h/3d        1x (5 % bad): total outage after 3h37m, and 5h42m longer than it lasts; 2 % errors never
-    "#]].assert_eq(&explain(&short("ttft p95 <= 800ms"), Some(24_000.0)));
+    "#]]
+    .assert_eq(&explain(&short("ttft p95 <= 800ms"), Some(24_000.0)));
 }
 
 #[test]
