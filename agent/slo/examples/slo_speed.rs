@@ -50,7 +50,7 @@ const TEN: &str = "slos:
     - tpot p95 <= 50ms
     - max_stall p99 <= 2s
     - duration p95 <= 30s
-    - output_speed p90 >= 20
+    - output_speed >= 20 for 90%
     - availability >= 99.9%
     - goodput{ttft<=800ms, tpot<=50ms, max_stall<=2s} >= 99%
     - {goal: availability >= 99%, name: by-model, when: {model: \"gpt-4o*\"}}
@@ -84,12 +84,18 @@ fn engine(text: &str) -> Option<Engine> {
     Engine::new(loaded.slos, START).ok()
 }
 
+/// Seconds of processor time that this thread has had (Linux); another process on the machine does not count.
+fn cpu() -> f64 {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    text.split_whitespace().next().and_then(|n| n.parse::<f64>().ok()).map_or(f64::NAN, |nanos| nanos / 1e9)
+}
+
 fn main() -> ExitCode {
     let Some(mut ten) = engine(TEN) else { return ExitCode::FAILURE };
     let mut well = true;
     let mut say = |what: &str, value: f64, unit: &str, goal: f64, good: bool| {
         well &= good;
-        println!("{what:<52} {value:>14.2} {unit:<8} goal {goal} {}", if good { "met" } else { "MISSED" });
+        println!("{what:<54} {value:>14.2} {unit:<8} goal {goal} {}", if good { "met" } else { "MISSED" });
     };
     // A thousand requests per second of the engine's time, evaluated once a second, as in a busy agent.
     const REQUESTS: u64 = 2_000_000;
@@ -104,14 +110,14 @@ fn main() -> ExitCode {
         }
     };
     run(&mut ten, 0, 10_000);
+    let began = cpu();
     let calls = CALLS.load(Ordering::Relaxed);
-    let began = Instant::now();
     run(&mut ten, 10_000, REQUESTS);
-    let took = began.elapsed().as_secs_f64();
     let allocated = CALLS.load(Ordering::Relaxed) - calls;
+    let took = cpu() - began;
     let decided: u64 = ten.pages().iter().flat_map(|p| &p.series).map(|s| s.counters.valid() + s.counters.not_applicable).sum();
     let decisions = decided as f64 * REQUESTS as f64 / (REQUESTS + 10_000) as f64;
-    say("decisions per second, 10 objectives", decisions / took / 1e6, "million", 5.0, decisions / took >= 5e6);
+    say("decisions per second of processor time, 10 objectives", decisions / took / 1e6, "million", 5.0, decisions / took >= 5e6);
     say("allocations per request", allocated as f64 / REQUESTS as f64, "", 0.0, allocated == 0);
     drop(ten);
 
