@@ -192,8 +192,14 @@ pub enum SloCommand {
     Explain(SloExplainArgs),
     /// Turns the short form into OpenSLO v1.
     Convert(SloConvertArgs),
+    /// Says what objectives would have done on recorded traffic: levels, budgets, burn rates and alerts, step by step.
+    #[command(after_help = AFTER_BACKTEST)]
+    Backtest(SloBacktestArgs),
     /// Writes Prometheus rules that add up the counters of all agents: burn-rate alerts, Sloth's record names.
     Rules(SloRulesArgs),
+    /// Shows how the objectives of the agent on this machine stand: levels, budgets, burn rates, alerts, coverage.
+    #[command(after_help = AFTER_STATUS)]
+    Status(SloStatusArgs),
     /// Prints the JSON Schema of SLO files, for editors.
     Schema,
 }
@@ -205,6 +211,57 @@ Exit codes:
   0  nothing is refused
   1  a file is refused or cannot be read
   2  wrong usage";
+
+const AFTER_BACKTEST: &str =
+    "RECORDS are lines of the inference record, version 1: what `replay --format jsonl` and `run` write, or what people make by \
+hand, in any order. Only `start_unix_nano` is required; fields that are not needed are ignored.
+
+Every request counts where it ended: start + duration, the start where the duration is unknown. Steps stand at whole multiples of \
+--step in Unix time, from the first at or after the first end to the first at or after the last; a window ends at the step and begins, \
+exclusively, its length before. Burn rate is bad/valid in the window ÷ (1 − target); `null` where nothing was valid.
+
+Exit codes:
+  0  every line was a record
+  1  a line was none (named, counted and left out), a file could not be read, or the SLO is refused
+  2  wrong usage";
+
+const AFTER_STATUS: &str = "Exit codes:
+  0  the agent runs, its SLO files are right and its journal is written; alerts may fire all the same
+  1  no agent has written here of late, a file is broken (the last good one stays in force), or budgets would not survive a restart
+  2  wrong usage";
+
+/// `slo status`.
+#[derive(Args, Debug)]
+pub struct SloStatusArgs {
+    /// The journal that the agent's configuration names (`slo.journal`); /var/lib/tokengauge/slo.journal by default.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub journal: Option<PathBuf>,
+    /// How to print it.
+    #[arg(long, value_enum, default_value_t = SloFormat::Text)]
+    pub format: SloFormat,
+}
+
+/// `slo backtest`.
+#[derive(Args, Debug)]
+pub struct SloBacktestArgs {
+    /// The objectives: a file or a folder; may be repeated.
+    #[arg(long = "slo", required = true, value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
+    pub slos: Vec<PathBuf>,
+    /// Files of records; `-` is standard input.
+    #[arg(required = true, value_name = "RECORDS", value_hint = ValueHint::FilePath)]
+    pub records: Vec<PathBuf>,
+    /// How far the steps are apart: 30s, 1m, 1h …
+    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = step)]
+    pub step: u64,
+    /// What to print.
+    #[arg(long, value_enum, default_value_t = crate::slo::backtest::Format::Table)]
+    pub format: crate::slo::backtest::Format,
+}
+
+fn step(text: &str) -> Result<u64, String> {
+    let seconds = tokengauge_slo::spec::duration::seconds(text).filter(|s| *s >= 1.0 && s.fract() == 0.0 && *s <= 31_536_000.0);
+    seconds.map(|s| s as u64).ok_or_else(|| "expected whole seconds, as in 30s, 1m or 1h".to_owned())
+}
 
 /// `slo validate`.
 #[derive(Args, Debug)]

@@ -21,6 +21,8 @@ pub struct Config {
     pub otlp: otlp::Config,
     /// Records as JSON lines.
     pub jsonl: Option<Jsonl>,
+    /// Service level objectives.
+    pub slo: Option<crate::slo::live::Config>,
     /// What the agent logs about itself (tracing-subscriber's filter syntax).
     pub log: Option<String>,
 }
@@ -229,6 +231,9 @@ impl Config {
         if !self.taps.tls.enabled && self.taps.pcap.is_empty() {
             return wrong("taps".into(), "TLS tapping is off and there is no interface: nothing to watch".into());
         }
+        if self.slo.as_ref().is_some_and(|s| s.files.is_empty()) {
+            return wrong("slo.files".into(), "is empty: expected files or folders with objectives".into());
+        }
         if let Err(what) = self.otlp.check() {
             return wrong("otlp".into(), what);
         }
@@ -308,7 +313,7 @@ log: tokengauge=debug
                 "taps:\n  tls:\n    enabld: true\n",
                 "x.yaml:3:5: taps.tls: unknown field `enabld`, expected one of `enabled`, `pids`, `include`, `exclude`, `ring_mib` (did you mean `enabled`?)",
             ),
-            ("tap: {}\n", "x.yaml:1:1: unknown field `tap`, expected one of `taps`, `otlp`, `jsonl`, `log` (did you mean `taps`?)"),
+            ("tap: {}\n", "x.yaml:1:1: unknown field `tap`, expected one of `taps`, `otlp`, `jsonl`, `slo`, `log` (did you mean `taps`?)"),
             ("taps:\n  tls: {ring_mib: big}\n", "x.yaml:2:19: taps.tls.ring_mib: invalid type: string \"big\", expected u32"),
             ("taps: {tls: {include: ['(']}}\n", "x.yaml: taps.tls.include[0]: `(` is no regular expression: error: unclosed group"),
             ("taps: {tls: {enabled: false}}\n", "x.yaml: taps: TLS tapping is off and there is no interface: nothing to watch"),

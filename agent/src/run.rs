@@ -3,6 +3,8 @@
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher as _, Hasher as _};
 use std::io::IsTerminal as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tokengauge_core::inference::Inference;
@@ -16,6 +18,7 @@ use crate::export::ExportError;
 use crate::export::jsonl::JsonLines;
 use crate::export::otlp::{Otlp, environment, transport};
 use crate::replay::write_stats;
+use crate::slo::live::Live;
 use crate::tap::{StopFlag, TapError};
 use crate::view::table::seconds;
 use crate::{log, sources};
@@ -77,7 +80,14 @@ pub fn run(args: &RunArgs) -> Result<bool, RunError> {
         names.push(source.name.clone());
         agent = agent.source(source);
     }
-    let running = exporters(agent, &config, otlp, args.verbose)?.start()?;
+    let live = match &config.slo {
+        Some(slo) => Some(Live::start(slo, hangups()?)),
+        None => None,
+    };
+    if let (Some(otlp), Some(live)) = (&otlp, &live) {
+        otlp.watch_objectives(&live.shared());
+    }
+    let running = exporters(agent, &config, otlp, live, args.verbose)?.start()?;
     eprintln!("tokengauge: {}", describe(&config));
     let ended = narrate(&running, &stop, &names);
     if let Some(path) = &args.stats {
@@ -117,9 +127,12 @@ fn open(config: &Config) -> Result<Vec<Source>, TapError> {
 }
 
 /// Local files first: they are done at once when the end comes.
-fn exporters(mut agent: Builder, config: &Config, otlp: Option<Otlp>, verbose: bool) -> Result<Builder, ExportError> {
+fn exporters(mut agent: Builder, config: &Config, otlp: Option<Otlp>, live: Option<Live>, verbose: bool) -> Result<Builder, ExportError> {
     if let Some(jsonl) = &config.jsonl {
         agent = agent.exporter(Box::new(JsonLines::open(&jsonl.path)?));
+    }
+    if let Some(live) = live {
+        agent = agent.exporter(Box::new(live));
     }
     if verbose || std::io::stderr().is_terminal() {
         agent = agent.on_inference(|i| eprintln!("{}", line(i)));
@@ -149,6 +162,9 @@ pub fn describe(config: &Config) -> String {
     if let Some(jsonl) = &config.jsonl {
         text += &format!("; writes records to {}", jsonl.path.display());
     }
+    if let Some(slo) = &config.slo {
+        text += &format!("; objectives of {}", slo.files.iter().map(|f| f.display().to_string()).collect::<Vec<_>>().join(", "));
+    }
     match Otlp::describe(&config.otlp, &environment).as_str() {
         "" => text += "; no OTLP export (set OTEL_EXPORTER_OTLP_ENDPOINT)",
         otlp => text += &format!("; exports {otlp}"),
@@ -160,13 +176,13 @@ pub fn describe(config: &Config) -> String {
 pub fn line(i: &Inference) -> String {
     let t = &i.timing;
     let model = i.response.model.as_ref().or(i.request.model.as_ref()).map_or("(unknown model)", |m| m.as_str());
-    let mut text = format!("{} {model} {}", i.provider, i.outcome.as_str());
+    let mut text = format!("{} {model} {}", i.provider_or_other(), i.outcome.as_str());
     if let Some(error) = &i.error {
         text += &format!(" ({})", error.kind);
     }
     match t.ttft {
         Ok(ttft) => text += &format!(", first token {}", seconds(Some(ttft.as_secs_f64()))),
-        Err(reason) if i.stream => text += &format!(", no first token: {}", reason.as_str()),
+        Err(reason) if i.is_stream() => text += &format!(", no first token: {}", reason.as_str()),
         Err(_) => {}
     }
     if let Some(speed) = t.output_tokens_per_s() {
@@ -241,6 +257,26 @@ pub(crate) fn signals(stop: &StopFlag) -> std::io::Result<()> {
         });
     })?;
     Ok(())
+}
+
+/// A flag that every SIGHUP sets: SLO files are read again.
+fn hangups() -> std::io::Result<Arc<AtomicBool>> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let mut hangup = {
+        let _entered = runtime.enter();
+        signal(SignalKind::hangup())?
+    };
+    let asked = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&asked);
+    std::thread::Builder::new().name("hangups".into()).spawn(move || {
+        runtime.block_on(async {
+            while hangup.recv().await.is_some() {
+                flag.store(true, Ordering::Relaxed);
+            }
+        });
+    })?;
+    Ok(asked)
 }
 
 #[expect(clippy::disallowed_methods, reason = "deadlines and summaries of the agent itself")]

@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use tokengauge_core::framing::{Unit, eventstream};
+use tokengauge_core::http::h1::{Parser, Part, Role};
 use tokengauge_core::tcp::build::{Conversation, Fault, Who as Speaker};
 use tokengauge_core::tcp::packet::LinkType;
 use tokengauge_tests::flow::{BASE, Ended, Flow, Step, Who, fixtures};
+use tokengauge_tests::h2::{Style, over_h2, together};
 
 /// Seeds of one target; more would be near copies.
 const MOST: usize = 24;
@@ -17,6 +19,12 @@ fn main() {
     let flows: Vec<Flow> = fixtures().into_iter().map(|(_, flow)| flow).collect();
     write("pipeline", flows.iter().map(script));
     write("session", flows.iter().filter(|f| f.name.starts_with("http/")).map(script));
+    let h2 = |style| flows.iter().filter_map(move |f| over_h2(f, style)).map(|f| [b"\x02", script(&f).as_slice()].concat());
+    // A script has no bytes 0xff, and Huffman code has many.
+    write("h2", h2(Style::PLAIN).chain(h2(Style { huffman: false, ..Style::ODD })));
+    write("hpack", [Style::PLAIN, Style::USUAL].into_iter().flat_map(|style| blocks(&flows, style)));
+    let calls = || flows.iter().flat_map(|f| [Who::Client, Who::Server].map(|who| called(f, who)));
+    write("grpc", calls().filter(|b| !b.is_empty()).map(|b| [b"\x1f", b.as_slice()].concat()));
     let down = |f: &Flow| bytes(f, Who::Server);
     write("h1", flows.iter().map(|f| [b"\x1f", down(f).as_slice()].concat()));
     write("h1", flows.iter().filter(|f| f.name.starts_with("http/")).map(|f| [b"\x9f", bytes(f, Who::Client).as_slice()].concat()));
@@ -66,6 +74,24 @@ fn main() {
         &[[1, 0, 4, 0, 8, 24, 16, 200], [200, 0, 9, 1, 8, 24, 16, 0], [200, 2, 9, 1, 8, 2, 0, 0]],
     ];
     write("assembler", middles.iter().map(|m| [&open[..], m, &end[..]].concat().concat()));
+}
+
+/// The header blocks of a client, some flows at a time.
+fn blocks(flows: &[Flow], style: Style) -> Vec<Vec<u8>> {
+    let frames = |f: &Flow| bytes(f, Who::Client).get(24..).map(<[u8]>::to_vec).unwrap_or_default();
+    let of = |mut left: &[u8]| {
+        let mut out = Vec::new();
+        while let Some((&[_, a, b, kind, _, _, _, _, _], rest)) = left.split_first_chunk::<9>() {
+            let (payload, rest) = rest.split_at((usize::from(a) << 8 | usize::from(b)).min(rest.len()));
+            if kind == 1 {
+                out.extend([b"\xfe-", payload].concat());
+            }
+            left = rest;
+        }
+        out
+    };
+    let shifted: Vec<(Flow, Duration)> = flows.iter().cloned().zip(0..).map(|(f, n)| (f, Duration::from_millis(n))).collect();
+    shifted.chunks(12).filter_map(|some| together(some, style)).map(|(_, f)| of(&frames(&f))).collect()
 }
 
 fn write(target: &str, seeds: impl Iterator<Item = Vec<u8>>) {
@@ -120,6 +146,22 @@ fn bytes(flow: &Flow, of: Who) -> Vec<u8> {
         .flatten()
         .copied()
         .collect()
+}
+
+/// The bodies of one side, where they are gRPC's.
+fn called(flow: &Flow, of: Who) -> Vec<u8> {
+    let (all, mut out) = (bytes(flow, of), Vec::new());
+    if !all.windows(16).any(|w| w == b"application/grpc") {
+        return out;
+    }
+    let mut parser = Parser::new(if of == Who::Client { Role::Requests } else { Role::Responses }, true);
+    let mut input = all.as_slice();
+    while let Some(part) = parser.next(&mut input) {
+        if let Part::Body(bytes) = part {
+            out.extend_from_slice(bytes);
+        }
+    }
+    out
 }
 
 /// The events of a streamed answer, without their HTTP chunks.

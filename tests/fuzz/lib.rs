@@ -130,7 +130,7 @@ pub fn check(i: &Inference) {
     assert!(c.generated <= c.events && c.reasoning <= c.generated && c.arrivals <= c.generated);
     assert!(t.gaps.count() <= u64::from(c.generated) * 128);
     assert!(t.tpot.is_err() || t.tpot.is_ok_and(|s| s.is_finite() && s >= 0.0) && i.usage.is_some());
-    assert!(t.ttft.is_err() || i.stream && c.generated > 0);
+    assert!(t.ttft.is_err() || i.is_stream() && c.generated > 0);
     if let (Ok(ttft), Ok(duration)) = (t.ttft, t.duration) {
         assert!(ttft <= duration || t.end < t.start.plus(ttft));
     }

@@ -3,7 +3,7 @@
 # ${TOKENGAUGE_CACHE:-target/real}/bin. Nothing is installed system-wide. A program that is already there in the pinned
 # version is not built again, so a second run takes a second; a first one takes minutes per program.
 #
-#     tests/real/setup-go.sh [helm] [kubeconform] [schemas] [collector]      # all of them without a word
+#     tests/real/setup-go.sh [helm] [kubeconform] [schemas] [collector] [prometheus] [alertmanager]      # all of them without a word
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 cache=${TOKENGAUGE_CACHE:-$here/../../target/real}
@@ -11,7 +11,7 @@ mkdir -p "$cache/bin"
 cache=$(cd "$cache" && pwd)
 
 # Pinned: the module proxy does not have every version, and the goldens and checks are of these.
-helm=v3.22.0 kubeconform=v0.8.0 collector=v0.159.0
+helm=v3.22.0 kubeconform=v0.8.0 collector=v0.159.0 prometheus=v0.315.0 alertmanager=v0.31.1
 schemas=1.37.0 kubernetes="1.29.0 1.34.0"
 
 # cached NAME STAMP: whether bin/NAME is there and of that version.
@@ -64,10 +64,30 @@ setup_collector() {
     built otelcol "$stamp"
 }
 
-[ $# -gt 0 ] || set -- helm kubeconform schemas collector
+# tool NAME PACKAGE@VERSION [FLAGS]: a program whose module replaces others, which `go install` refuses.
+tool() {
+    local name=$1 package=$2 work
+    shift 2
+    cached "$name" "$package" && return
+    need go "install Go 1.24 or later"
+    work=$(mktemp -d)
+    (cd "$work" && go mod init rig.test/tool 2>/dev/null && go get -tool "$package" 2>/dev/null && go build -trimpath "$@" -ldflags="-s -w" -o "$cache/bin/$name" "${package%@*}")
+    rm -rf "$work"
+    built "$name" "$package"
+}
+
+# Prometheus 3 with its OTLP receiver; no service discovery beside files is needed.
+setup_prometheus() {
+    tool prometheus "github.com/prometheus/prometheus/cmd/prometheus@$prometheus" -tags remove_all_sd
+    tool promtool "github.com/prometheus/prometheus/cmd/promtool@$prometheus" -tags remove_all_sd
+}
+
+setup_alertmanager() { tool alertmanager "github.com/prometheus/alertmanager/cmd/alertmanager@$alertmanager"; }
+
+[ $# -gt 0 ] || set -- helm kubeconform schemas collector prometheus alertmanager
 for part in "$@"; do
     case $part in
-        helm | kubeconform | schemas | collector) "setup_$part" ;;
+        helm | kubeconform | schemas | collector | prometheus | alertmanager) "setup_$part" ;;
         *) echo "setup-go: there is no \`$part\`" >&2; exit 2 ;;
     esac
 done

@@ -34,9 +34,9 @@ pub fn figures(i: &Inference) -> Vec<(&'static str, Figure)> {
     vec![
         ("tap", word(i.tap.as_str())),
         ("api", word(i.api)),
-        ("provider", word(i.provider)),
+        ("provider", Word(i.provider.map(str::to_owned))),
         ("operation", word(i.operation.as_str())),
-        ("stream", word(if i.stream { "true" } else { "false" })),
+        ("stream", Word(i.stream.map(|is| is.to_string()))),
         ("protocol", word(i.protocol)),
         ("client", Word(i.client.map(|a| a.to_string()))),
         ("server", Word(i.server.map(|a| a.to_string()))),
@@ -157,15 +157,10 @@ pub fn invented(clean: &[Inference], got: &[Inference], tolerance: Duration) -> 
                 (_, Figure::Word(_)) if unseen && (what == "outcome" || what == "error") => true,
                 // With the body lost, the status is all there is to say.
                 (_, Figure::Word(got)) if what == "error" => want == Figure::Word(got.clone()) || g.gaps >= 1 && *got == status,
-                // Without a head, or without the host in it: what was to come.
-                (_, Figure::Word(Some(got)))
-                    if what == "provider" && (g.response.status.is_none() || g.host.is_none()) && got == "_OTHER" =>
-                {
-                    true
-                }
                 // A reason that replaced it may have come behind the end of our sight.
                 (Figure::Words(want), Figure::Words(got)) if unseen && want.len() == got.len() => true,
-                (_, Figure::Word(_)) if what == "stream" && g.response.status.is_none() => true,
+                // Where no answer came within sight it is what was asked for.
+                (_, Figure::Word(_)) if what == "stream" && g.response.status.is_none() && g.timing.request_sent.is_some() => true,
                 (Figure::Words(_), Figure::Words(got)) if got.is_empty() => true,
                 // The end of the request was not seen, and it says so by having no `request_sent`.
                 (Figure::Count(want), Figure::Count(got)) if what == "request.bytes" && g.timing.request_sent.is_none() => got <= want,

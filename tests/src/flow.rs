@@ -567,8 +567,17 @@ impl Measured {
 fn one(i: &Inference, out: &mut String) -> std::fmt::Result {
     let name = |n: &Option<tokengauge_core::name::Name>| or_dash(n.as_ref().map(|n| n.as_str()));
     let (q, a, t) = (&i.request, &i.response, &i.timing);
-    let kind = if i.stream { "stream" } else { "whole" };
-    writeln!(out, "{} {} {} {kind} {} {} {}", i.api, i.provider, i.operation.as_str(), i.vantage.as_str(), i.tap.as_str(), i.protocol)?;
+    let kind = i.stream.map_or("-", |is| if is { "stream" } else { "whole" });
+    writeln!(
+        out,
+        "{} {} {} {kind} {} {} {}",
+        i.api,
+        or_dash(i.provider),
+        i.operation.as_str(),
+        i.vantage.as_str(),
+        i.tap.as_str(),
+        i.protocol
+    )?;
     write!(out, "  request   host {} model {} bytes {} id {}", name(&i.host), name(&q.model), q.bytes, name(&q.id))?;
     for (what, value) in [
         ("max_tokens", q.max_tokens.map(|n| n.to_string())),

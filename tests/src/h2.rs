@@ -12,6 +12,10 @@ use tokengauge_core::http::h2::wire::PREFACE;
 
 use crate::flow::{Ended, Flow, Step, Who};
 
+mod ws;
+
+pub use ws::websocket_over_h2;
+
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
@@ -186,6 +190,9 @@ fn messages(flow: &Flow) -> Option<Vec<Message>> {
                 }
                 Some(Part::Request(head)) => {
                     in_head[side] = false;
+                    if head.upgrade.is_some() {
+                        return None;
+                    }
                     heads.push(head.method == tokengauge_core::http::head::Method::Head);
                     out.push(Message::read(who, heads.len() - 1, begun[side], at, &raw[side])?);
                     open[side] = Some(out.len() - 1);
@@ -396,9 +403,10 @@ pub fn over_h2(flow: &Flow, style: Style) -> Option<Flow> {
     Some(Flow { steps: conn.steps, ..flow.clone() })
 }
 
-/// Flows of HTTP/1.1 as concurrent streams of one connection of HTTP/2, each so much later: which of them, and the connection. What
+/// Flows of HTTP/1.1 as concurrent streams of one connection of HTTP/2, each so much later: which of them, and the connection; `None` when
+/// none can be. What
 /// ends a connection of HTTP/1.1 within an answer resets the stream here; flows where that is not the same are left out.
-pub fn together(flows: &[(Flow, Duration)], style: Style) -> (Vec<usize>, Flow) {
+pub fn together(flows: &[(Flow, Duration)], style: Style) -> Option<(Vec<usize>, Flow)> {
     let (mut ops, mut taken) = (Vec::new(), Vec::new());
     for (n, (flow, shift)) in flows.iter().enumerate() {
         let Some(messages) = messages(flow).filter(|_| flow.from_start) else { continue };
@@ -426,9 +434,9 @@ pub fn together(flows: &[(Flow, Duration)], style: Style) -> (Vec<usize>, Flow) 
     }
     let mut ops: Vec<(usize, Timed)> = ops.into_iter().enumerate().collect();
     ops.sort_by_key(|(n, (at, ..))| (*at, *n));
-    let mut conn = Connection::new(style, ops[0].1.0, Vec::new());
+    let mut conn = Connection::new(style, ops.first()?.1.0, Vec::new());
     let end = ops.last().map_or(Duration::ZERO, |(_, op)| op.0);
     ops.into_iter().for_each(|(_, op)| conn.operate(op));
     conn.steps.push(Step::End(end, Ended::Input));
-    (taken, Flow { name: "together".into(), steps: conn.steps, ..flows[0].0.clone() })
+    Some((taken, Flow { name: "together".into(), steps: conn.steps, ..flows[0].0.clone() }))
 }

@@ -1,6 +1,7 @@
 //! Calls of gRPC that are no single question and answer.
 
 use tokengauge_core::anomaly::Anomaly;
+use tokengauge_core::inference::Outcome;
 use tokengauge_tests::flow::Flow;
 
 /// A client of Triton may ask again and again on one stream. The answers cannot be told apart by the exchange: there is no record,
@@ -24,4 +25,22 @@ fn a_stream_with_several_requests_gives_no_record() {
     let measured = Flow::parse("lost", &lost).unwrap().measure();
     assert_eq!(measured.inferences, []);
     assert_eq!(measured.stats.anomalies.of(Anomaly::SeveralRequests), 1);
+}
+
+/// A hole costs the messages that it touches. What comes behind it is read, and its end is the stream's; what a hole may have hidden is
+/// withheld.
+#[test]
+fn behind_a_hole_messages_are_read_again() {
+    let chunk = |at: u32, ids: &str| format!("{at} < @grpc 1:{{1:[{ids}] 2:5 3:1 4:0}}\n");
+    let begin = "0 > @call http://vllm/vllm.grpc.engine.VllmEngine/Generate 1:\"r-1\" 5:1\n10 < @head 200 application/grpc\n";
+    let end = "60 < @grpc 2:{1:[1 2 3 4] 2:\"stop\" 3:5 4:4 5:0}\n61 < @last\n";
+    let whole = format!("{begin}{}{}{}{}{end}", chunk(20, "1"), chunk(30, "2"), chunk(40, "3"), chunk(50, "4"));
+    let clean = Flow::parse("whole", &whole).unwrap().measure();
+    assert_eq!((clean.inferences[0].chunks.generated, clean.inferences[0].outcome), (4, Outcome::Completed));
+    let lost = whole.replace(&chunk(30, "2"), "30 < @gap ?\n");
+    let got = Flow::parse("lost", &lost).unwrap().measure();
+    let i = &got.inferences[0];
+    assert_eq!((i.chunks.generated, i.outcome, i.gaps), (3, Outcome::Completed, 1));
+    assert_eq!(i.response.finish_reasons, clean.inferences[0].response.finish_reasons);
+    assert!(i.timing.ttft == clean.inferences[0].timing.ttft && i.timing.max_stall.is_err() && i.usage.is_none());
 }

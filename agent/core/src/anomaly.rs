@@ -19,6 +19,9 @@ pub enum Anomaly {
     BadChunk,
     /// What stands where a frame of HTTP/2 should is none, or its flags contradict its length.
     BadFrame,
+    /// The target of a request to a model was not seen (HTTP/2), and what else was seen does not say which API it is: there is no
+    /// record of it.
+    UnknownApi,
     /// Header fields of HTTP/2 refer to others that were not seen. Counted once per connection and direction.
     UnknownFields,
     /// A response for which no request was seen.
@@ -75,7 +78,7 @@ pub enum Anomaly {
 
 impl Anomaly {
     /// Every anomaly, in the order of its number.
-    pub const ALL: [Self; 33] = [
+    pub const ALL: [Self; 34] = [
         Self::NotHttp,
         Self::NotLlm,
         Self::MissedStart,
@@ -83,6 +86,7 @@ impl Anomaly {
         Self::BadHead,
         Self::BadChunk,
         Self::BadFrame,
+        Self::UnknownApi,
         Self::UnknownFields,
         Self::OrphanResponse,
         Self::PipelineTooDeep,
@@ -121,6 +125,7 @@ impl Anomaly {
             Self::BadHead => "bad_head",
             Self::BadChunk => "bad_chunk",
             Self::BadFrame => "bad_frame",
+            Self::UnknownApi => "unknown_api",
             Self::UnknownFields => "unknown_fields",
             Self::OrphanResponse => "orphan_response",
             Self::PipelineTooDeep => "pipeline_too_deep",

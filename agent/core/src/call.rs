@@ -4,6 +4,7 @@
 //! facts and marks at once; the bytes are gone when the call returns.
 
 mod answer;
+mod known;
 mod reading;
 
 use crate::anomaly::Anomaly;
@@ -15,7 +16,7 @@ use crate::framing::json::Skeleton;
 use crate::framing::{Frame, Framer, Framing, Unit};
 use crate::http::coding::Decoder;
 use crate::http::event::{EndedBy, Over, Side, grpc_code};
-use crate::http::head::{BodyLength, MediaType, RequestHead, ResponseHead, Upgrade};
+use crate::http::head::{BodyLength, Coding, MediaType, RequestHead, ResponseHead, Upgrade};
 use crate::inference::{Inference, Request, Response};
 use crate::measure::{Ended, Exchange, Measure, Place, Scratch};
 use crate::name::Name;
@@ -100,18 +101,6 @@ impl Call {
     /// Whether this may turn out to be LLM traffic.
     pub fn may_be_llm(&self) -> bool {
         self.dialect.is_some()
-    }
-
-    /// Whether what was seen until the end makes it an inference. Where path and body only make it likely, the answer must be known:
-    /// unless it is an error, or none came, and nobody but the two ends is to blame.
-    fn is_known(&self, how: Over) -> bool {
-        let facts = &self.measure.facts;
-        let status = self.response.as_ref().map(|r| r.status);
-        let unseen = self.measure.timeline.holes() > 0 || matches!(how, Over::InputEnded | Over::Evicted | Over::Lost);
-        let unanswered = self.response_bytes == 0 && !unseen;
-        self.certainty == Match::Certain
-            || facts.recognised
-            || self.confirmed && !facts.foreign && (unanswered || status.is_some_and(|s| s >= 400))
     }
 
     /// Bytes that are buffered.
@@ -272,9 +261,12 @@ impl Call {
     /// Bytes of the response's body.
     pub fn response_body(&mut self, at: Timestamp, bytes: &[u8], cx: &mut Scratch<'_>) {
         self.measure.timeline.body(at);
+        if self.response_bytes == 0 {
+            self.guess_coding(bytes);
+        }
         self.response_bytes += bytes.len() as u64;
+        let sure = self.is_sure();
         let (Some(reader), Some(dialect)) = (&mut self.reader, &mut self.dialect) else { return };
-        let sure = self.confirmed || self.certainty == Match::Certain;
         let who = Who { sure, reader, dialect, head: &self.head, asked: &self.asked };
         let mut parts = Reading { who, measure: &mut self.measure, body: &mut self.body, pieces: self.pieces, at };
         match &mut self.decoder {
@@ -288,9 +280,21 @@ impl Call {
         }
     }
 
-    /// The response's trailers.
-    pub fn trailers(&mut self, grpc_status: Option<u32>) {
+    /// Where the field that names the coding may not have been seen, the body's first byte tells what it can be at all. It is not said
+    /// to be in that coding: that it can be read proves the events, not the field.
+    fn guess_coding(&mut self, bytes: &[u8]) {
+        let unseen = self.response.as_ref().is_some_and(|r| r.partial && r.coding.is_none() && r.media != MediaType::Grpc);
+        if unseen && self.dialect.is_some() {
+            self.decoder = bytes.first().and_then(|byte| Coding::by_first(*byte)).and_then(Decoder::new).map(Box::new);
+        }
+    }
+
+    /// The response's trailers. `partial`: there are fields that cannot be known.
+    pub fn trailers(&mut self, grpc_status: Option<u32>, partial: bool) {
+        let may_be_grpc = self.response.as_ref().is_some_and(|r| r.media == MediaType::Grpc || r.partial && r.media == MediaType::Missing);
         match grpc_status {
+            // How it ended is in what was not seen.
+            None if partial && may_be_grpc => self.gap(Side::Response, None),
             None => {}
             Some(0) => self.measure.facts.ended_well = true,
             Some(code) => {
@@ -300,8 +304,8 @@ impl Call {
         }
     }
 
-    /// Bytes are missing.
-    pub fn gap(&mut self, of: Side) {
+    /// Bytes are missing: so many of the body, where that is known and nothing else is.
+    pub fn gap(&mut self, of: Side, missing: Option<u64>) {
         match of {
             Side::Request => {
                 self.measure.timeline.hole_in_request();
@@ -311,18 +315,23 @@ impl Call {
             }
             Side::Response => {
                 self.measure.hole();
+                if let Some(reader) = &mut self.reader {
+                    reader.hole();
+                }
+                // What is missing of compressed bytes says nothing about the plain ones.
+                let missing = missing.filter(|_| self.decoder.is_none());
                 if let Some(decoder) = &mut self.decoder {
                     decoder.break_off();
                     self.measure.facts.unread = true;
                 }
                 match &mut self.body {
-                    Body::Stream(framer) => framer.hole(),
+                    Body::Stream(framer) => framer.hole(missing),
                     Body::Json(skeleton) => skeleton.hole(),
                     // What comes next is not the first byte, and says nothing about the rest.
                     Body::Undecided => match self.pieces {
                         Some(framing) => {
                             let mut framer = Framer::new(framing);
-                            framer.hole();
+                            framer.hole(None);
                             self.body = Body::Stream(framer);
                         }
                         None => {
@@ -338,10 +347,10 @@ impl Call {
 
     /// The exchange is over. `None` when it was no inference.
     pub fn over(mut self, at: Timestamp, (how, by): (Over, EndedBy), place: &Place<'_>, cx: &mut Scratch<'_>) -> Option<Inference> {
+        let sure = self.is_sure();
         if let Body::Stream(_) = self.body
             && let (Some(reader), Some(dialect)) = (&mut self.reader, &mut self.dialect)
         {
-            let sure = self.confirmed || self.certainty == Match::Certain;
             let who = Who { sure, reader, dialect, head: &self.head, asked: &self.asked };
             Reading { who, measure: &mut self.measure, body: &mut self.body, pieces: None, at }.finish(how, cx);
         }
@@ -352,6 +361,8 @@ impl Call {
             let whole = self.answer(skeleton, http_error, how, cx)?;
             (self.measure.facts, self.dialect, readable) = (whole.facts, Some(whole.dialect), whole.readable);
         }
+        // A coding that was not seen and cannot be told looks like nonsense.
+        self.measure.facts.unread |= !self.measure.facts.recognised && self.response.as_ref().is_some_and(|r| r.partial);
         // Who asks to change to another protocol has asked for nothing yet, unless that was refused.
         if self.head.upgrade == Some(Upgrade::WebSocket) && !http_error {
             return None;
@@ -363,24 +374,13 @@ impl Call {
             return None;
         }
         if !self.is_known(how) {
+            if self.is_nameless() && self.measure.facts.recognised {
+                cx.anomalies.count(Anomaly::UnknownApi);
+            }
             return None;
         }
-        let asked_stream = dialect.streams(&self.head, &self.asked) == Some(true);
-        let stream = match (&self.body, &self.response) {
-            // Every answer of gRPC is messages, a stream or not.
-            (Body::Stream(_), Some(r)) if r.media == MediaType::Grpc => {
-                let told = dialect.streams(&self.head, &self.asked).or(self.reader.as_ref().and_then(|r| r.streams()));
-                !http_error && told != Some(false)
-            }
-            (Body::Stream(_), Some(_)) => !http_error,
-            (Body::Json(_), _) => false,
-            (_, Some(r)) => {
-                let named = r.media == MediaType::EventStream || self.pieces.is_some();
-                !http_error && (named || r.media != MediaType::Json && asked_stream)
-            }
-            (_, None) => asked_stream,
-        };
-        if !stream && !matches!(self.body, Body::Json(_)) && !grpc {
+        let stream = self.is_stream(dialect, readable);
+        if stream != Some(true) && matches!(self.body, Body::Skipped | Body::Undecided) {
             // What the head counted stands for the body only where that was read.
             self.measure.facts.usage = None;
         }
@@ -406,7 +406,9 @@ impl Call {
             ..Response::default()
         };
         let provider = head.and_then(|r| r.provider);
-        let what = Exchange { dialect, head: &self.head, provider, request, response, place };
+        let unseen = self.measure.timeline.holes() > 0 || matches!(how, Over::InputEnded | Over::Evicted | Over::Lost);
+        let hidden = head.map_or(unseen, |r| r.partial);
+        let what = Exchange { dialect, head: &self.head, provider, hidden, request, response, place };
         Some(self.measure.finish(Ended { at, how, by, stream, readable, echoed, code: None }, what))
     }
 }

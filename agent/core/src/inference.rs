@@ -21,12 +21,12 @@ pub struct Inference {
     pub vantage: Vantage,
     /// The wire format, e.g. `openai.chat_completions`.
     pub api: &'static str,
-    /// Who serves it: a value of `gen_ai.provider.name`.
-    pub provider: &'static str,
+    /// Who serves it: a value of `gen_ai.provider.name`; `None` where the header fields that may say so were not seen.
+    pub provider: Option<&'static str>,
     /// What was asked for: a value of `gen_ai.operation.name`.
     pub operation: Operation,
-    /// Whether the answer came (or was to come) as a stream.
-    pub stream: bool,
+    /// Whether the answer came (or was to come) as a stream; `None` where what tells it was not seen.
+    pub stream: Option<bool>,
     /// The transport protocol, e.g. `http/1.1`.
     pub protocol: &'static str,
     /// The client's end of the connection, where known.
@@ -53,7 +53,7 @@ pub struct Inference {
     pub chunks: Chunks,
     /// When, and how long.
     pub timing: Timing,
-    /// Capture gaps inside this exchange.
+    /// Capture gaps inside this exchange; at least one where a gap before it hides whether it was a stream.
     pub gaps: u32,
     /// What the server itself says about its time. Beside our figures, never instead of them.
     pub server_timing: Option<ServerTiming>,
@@ -410,10 +410,20 @@ impl Timing {
 }
 
 impl Inference {
+    /// Whether the answer is known to be a stream.
+    pub fn is_stream(&self) -> bool {
+        self.stream == Some(true)
+    }
+
+    /// Who serves it, where a name is needed.
+    pub fn provider_or_other(&self) -> &'static str {
+        self.provider.unwrap_or(crate::semconv::PROVIDER_OTHER)
+    }
+
     /// Events with generated output per output token; may exceed 1.
     pub fn batch_ratio(&self) -> Option<f64> {
         let tokens = self.usage?.output.filter(|n| *n > 0)?;
-        let counted = self.gaps == 0 && self.stream && self.timing.ttft != Err(Reason::Unparsed);
+        let counted = self.gaps == 0 && self.is_stream() && self.timing.ttft != Err(Reason::Unparsed);
         counted.then(|| f64::from(self.chunks.generated) / tokens as f64)
     }
 }

@@ -31,8 +31,8 @@ pub struct Ended {
     pub how: Over,
     /// By what.
     pub by: EndedBy,
-    /// Whether the answer came, or was to come, as a stream.
-    pub stream: bool,
+    /// Whether the answer came, or was to come, as a stream; `None` where that cannot be told.
+    pub stream: Option<bool>,
     /// Whether an answer that is no stream could be read.
     pub readable: bool,
     /// Whether the prompt was to be echoed.
@@ -50,6 +50,8 @@ pub struct Exchange<'a> {
     pub head: &'a RequestHead,
     /// The provider that the server named.
     pub provider: Option<&'static str>,
+    /// Whether it may have named one where it was not seen.
+    pub hidden: bool,
     /// What was asked.
     pub request: Request,
     /// What was answered, as far as the facts do not say it.
@@ -133,8 +135,11 @@ impl Measure {
 
     /// The record.
     pub fn finish(mut self, ended: Ended, what: Exchange<'_>) -> Inference {
-        let Ended { at, how, by, stream, readable, echoed, code } = ended;
+        let Ended { at, how, by, stream: as_stream, readable, echoed, code } = ended;
+        let stream = as_stream == Some(true);
         let (outcome, error, reason) = self.verdict(how, stream, readable, what.response.status, code, what.dialect.ends_with_body());
+        // Whether there was a first token to be seen is not known.
+        let reason = if as_stream.is_none() && outcome == Outcome::Completed { Reason::CaptureGap } else { reason };
         let response_ended = how == Over::Complete;
         // Where a finish reason is not the last word, only the end is.
         let last_word = what.dialect.finish_is_last();
@@ -154,20 +159,24 @@ impl Measure {
             self.facts.finished.clear();
         }
         let ended_by = if self.timeline.terminated() { EndedBy::Terminator } else { by };
-        let gaps = self.timeline.holes();
+        // What would tell how it was answered is missing, though no byte of it is.
+        let gaps = self.timeline.holes().max(u32::from(as_stream.is_none() && what.response.status.is_some()));
         let chunks = if stream { self.timeline.chunks() } else { Chunks::default() };
         let timing = self.timeline.finish(&ending, usage.as_ref());
         self.facts.finished.sort_by_key(|(choice, _)| *choice);
-        let Exchange { dialect, head, provider, request, response, place } = what;
+        let Exchange { dialect, head, provider: named, hidden, request, response, place } = what;
         let (client, server) = place.ends();
-        let provider = head.host.as_ref().and_then(|h| semconv::provider_of_host(h.as_str())).or(provider).or(dialect.provider());
+        let provider = head.host.as_ref().and_then(|h| semconv::provider_of_host(h.as_str())).or(named);
+        // Who says most was not seen: what the API is mostly served by says nothing then.
+        let hidden = hidden || head.partial && head.host.is_none();
+        let usual = || dialect.provider().unwrap_or(semconv::PROVIDER_OTHER);
         Inference {
             tap: place.info.tap,
             vantage: place.vantage(),
             api: dialect.about().api,
-            provider: provider.unwrap_or(semconv::PROVIDER_OTHER),
+            provider: provider.or_else(|| (!hidden).then(usual)),
             operation,
-            stream,
+            stream: as_stream,
             protocol: place.protocol,
             client,
             server,

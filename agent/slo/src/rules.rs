@@ -97,9 +97,9 @@ pub fn rules(slos: &[Slo]) -> RuleFile {
     for slo in slos {
         for objective in &slo.objectives {
             let of = Of::new(slo, objective);
-            groups.push(Group { name: format!("tokengauge-slo-sli-recordings-{}", of.id), rules: record::sli(&of) });
-            groups.push(Group { name: format!("tokengauge-slo-meta-recordings-{}", of.id), rules: record::meta(&of) });
-            groups.push(Group { name: format!("tokengauge-slo-alerts-{}", of.id), rules: alert::all(&of) });
+            // One group: its rules are evaluated in order at one instant, so that no alert lags behind its records.
+            let rules = [record::sli(&of), record::meta(&of), alert::all(&of)].concat();
+            groups.push(Group { name: format!("tokengauge-slo-{}", of.id), rules });
         }
     }
     RuleFile { groups }

@@ -23,6 +23,7 @@ use tokio::runtime::Runtime;
 use super::{ExportError, Exporter};
 
 pub mod metrics;
+mod objectives;
 pub mod spans;
 pub mod transport;
 
@@ -187,6 +188,13 @@ impl Otlp {
         }
         drop(guard);
         Ok(Some(Self { metrics, spans, own, delivery, state, runtime: Some(runtime) }))
+    }
+
+    /// Exports how objectives stand, too.
+    pub fn watch_objectives(&self, shared: &crate::slo::live::Shared) {
+        if let Some((provider, _)) = &self.metrics {
+            objectives::observe(&metrics::meter(provider), shared);
+        }
     }
 
     /// Makes spans of the agent itself, for `tracing-opentelemetry`.

@@ -37,9 +37,9 @@ struct Record<'a> {
     tap: &'static str,
     vantage: &'static str,
     api: &'static str,
-    provider: &'static str,
+    provider: Option<&'static str>,
     operation: &'static str,
-    stream: bool,
+    stream: Option<bool>,
     protocol: &'static str,
     client: Client,
     server: Server<'a>,
@@ -320,7 +320,7 @@ impl<'a> Record<'a> {
 /// Why an inference did not end as it should, or ended without a first token although it streamed; `None` when all is well.
 pub fn reason(i: &Inference) -> Option<Reason> {
     match i.outcome {
-        Outcome::Completed => i.timing.ttft.err().filter(|_| i.stream),
+        Outcome::Completed => i.timing.ttft.err().filter(|_| i.is_stream()),
         Outcome::Cancelled => Some(Reason::ClientCancelled),
         Outcome::Truncated => Some(Reason::Truncated),
         Outcome::Lost => [i.timing.ttft.err(), i.timing.duration.err()]

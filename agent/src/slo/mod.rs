@@ -1,11 +1,18 @@
 //! `tokengauge slo`: definitions of service level objectives, checked, explained, converted. One file for each command.
 
+pub mod backtest;
+pub mod clock;
 mod convert;
 mod explain;
 mod files;
+pub mod journal;
+pub mod live;
+pub mod records;
 mod reference;
 mod rules;
+mod status;
 mod validate;
+pub mod view;
 
 pub use files::{Input, InputError};
 pub use reference::{goals_markdown, presets_markdown, selectors_markdown, spec_markdown};
@@ -21,6 +28,9 @@ pub enum SloError {
     /// Nothing was named that could be read.
     #[error("no file given")]
     Nothing,
+    /// A backtest failed as a whole.
+    #[error(transparent)]
+    Backtest(#[from] backtest::BacktestError),
     /// A file cannot be written.
     #[error("{path}: {source}")]
     Output {
@@ -48,6 +58,8 @@ fn carry_out(command: &SloCommand) -> Result<bool, SloError> {
         SloCommand::Validate(args) => validate::validate(args, &mut out),
         SloCommand::Explain(args) => explain::explain(args, &mut out),
         SloCommand::Convert(args) => convert::convert(args, &mut out),
+        SloCommand::Status(args) => status::status(args, &mut out),
+        SloCommand::Backtest(args) => backtest::command(args),
         SloCommand::Rules(args) => rules::rules(args, &mut out),
         SloCommand::Schema => {
             let text = serde_json::to_string_pretty(&tokengauge_slo::schema::schema()).unwrap_or_default();

@@ -55,7 +55,7 @@ impl Call {
             FrameKind::Unknown => Some(Anomaly::UnknownEvent),
             _ => None,
         };
-        let sure = self.confirmed || self.certainty == Match::Certain;
+        let sure = self.is_sure();
         if sure {
             surprise.into_iter().for_each(|what| cx.anomalies.count(what));
         }

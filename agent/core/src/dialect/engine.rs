@@ -121,7 +121,11 @@ impl Dialect for Engine {
     }
 
     fn reader(&self) -> Box<dyn Reader> {
-        Box::new(EngineReader { spec: self.0, named: false, chunked: None, tokens: Vec::new() })
+        Box::new(EngineReader { spec: self.0, named: false, chunked: None, tokens: Vec::new(), short: false })
+    }
+
+    fn counts_by_choice(&self) -> bool {
+        true
     }
 
     fn asked(&self, message: &[u8]) -> Option<Asked> {
@@ -158,6 +162,8 @@ struct EngineReader {
     chunked: Option<bool>,
     /// Tokens of each choice.
     tokens: Vec<u64>,
+    /// Chunks may be missing in `tokens`.
+    short: bool,
 }
 
 /// What a chunk or the last message of a choice says.
@@ -211,7 +217,7 @@ impl EngineReader {
         // Of the last message only what goes beyond the chunks is new.
         let ids = if said.is_end { 0 } else { said.ids };
         *tokens = tokens.saturating_add(ids).max(said.completion);
-        let new = if said.is_end { *tokens > before } else { ids > 0 };
+        let new = if said.is_end { *tokens > before && !self.short } else { ids > 0 };
         if new {
             out.push(LlmEvent::Delta { choice, kind: Output::Text });
         }
@@ -230,6 +236,10 @@ impl EngineReader {
 }
 
 impl Reader for EngineReader {
+    fn hole(&mut self) {
+        self.short = true;
+    }
+
     fn frame(&mut self, frame: Frame<'_>, out: &mut Vec<LlmEvent>) -> FrameKind {
         let mut parts = [None; 5];
         let read = Fields::of(frame.data).each(|number, value| {
@@ -263,7 +273,8 @@ impl Reader for EngineReader {
     }
 
     fn streams(&self) -> Option<bool> {
-        self.chunked
+        // A last message alone may be all that is left of many.
+        self.chunked.filter(|chunked| *chunked || !self.short)
     }
 
     fn answer(&mut self, _body: &[u8], _out: &mut Vec<LlmEvent>) -> FrameKind {

@@ -106,6 +106,8 @@ fn string(content: &[u8]) -> Option<&[u8]> {
 struct InferReader {
     started: bool,
     output: Option<u64>,
+    /// Counts may be missing in `output`.
+    short: bool,
 }
 
 /// What a `ModelInferResponse` says.
@@ -243,7 +245,7 @@ impl InferReader {
                 ("num_output_tokens", "UINT32") => {
                     let more = content.integer().unwrap_or(0);
                     self.output = Some(self.output.unwrap_or(0).saturating_add(more));
-                    usage.output = self.output;
+                    usage.output = self.output.filter(|_| !self.short);
                 }
                 _ => {}
             }
@@ -276,6 +278,10 @@ impl Reader for InferReader {
             _ => Ok(FrameKind::Unknown),
         });
         read.unwrap_or(FrameKind::BadJson)
+    }
+
+    fn hole(&mut self) {
+        self.short = true;
     }
 
     fn answer(&mut self, _body: &[u8], _out: &mut Vec<LlmEvent>) -> FrameKind {

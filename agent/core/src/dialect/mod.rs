@@ -185,6 +185,9 @@ pub trait Reader: std::fmt::Debug + Send {
     /// One event of a stream.
     fn frame(&mut self, frame: Frame<'_>, out: &mut Vec<LlmEvent>) -> FrameKind;
 
+    /// Events may be missing here: what is summed up over several is short from now on.
+    fn hole(&mut self) {}
+
     /// Whether what was read is a stream's, where the way in which it is cut does not tell: gRPC.
     fn streams(&self) -> Option<bool> {
         None

@@ -267,7 +267,8 @@ impl Reader for EventReader {
             "keepalive" | "ping" => FrameKind::KeepAlive,
             _ if kind == "error" || event.error.is => {
                 out.push(LlmEvent::Failed { kind: event.error.kind.clone().or_else(|| event.code.0.clone()) });
-                FrameKind::Event
+                // Others say it so as well.
+                FrameKind::Perhaps
             }
             _ if kind.starts_with("response.") => FrameKind::Event,
             _ => FrameKind::Unknown,
@@ -294,7 +295,7 @@ impl Reader for EventReader {
         }
         out.extend(response.usage.0.as_ref().map(|u| LlmEvent::Usage(u.counts())));
         ended(&response, out);
-        FrameKind::Event
+        if response.object.text() == Some("response") || items { FrameKind::Event } else { FrameKind::Perhaps }
     }
 }
 
@@ -378,8 +379,8 @@ mod tests {
                 Event []
                 Event [Delta { choice: 0, kind: Text }]
                 KeepAlive []
-                Event [Failed { kind: Some("server_error") }]
-                Event [Failed { kind: Some("invalid") }]
+                Perhaps [Failed { kind: Some("server_error") }]
+                Perhaps [Failed { kind: Some("invalid") }]
                 Last [Finished { choice: 0, reason: "failed" }, Failed { kind: Some("server_error") }]
                 Last [Usage(Usage { input: Some(9), output: Some(0), cache_read: None, cache_write: None, reasoning: Some(0) }), Finished { choice: 0, reason: "incomplete:max_output_tokens" }]
                 Last [Usage(Usage { input: Some(5), output: Some(42), cache_read: Some(1), cache_write: None, reasoning: None }), Finished { choice: 0, reason: "completed" }]

@@ -547,12 +547,12 @@ mod tests {
             Kind::Responses,
             &[CREATE, &created("a"), error, CREATE, error],
             expect![[r#"
-            0 begins here [0]
-            0 Event [1]
-            0 Event [1]
-            1 begins here [0]
-            0 Event [1]
-        "#]],
+                0 begins here [0]
+                0 Event [1]
+                0 Perhaps [1]
+                1 begins here [0]
+                0 Perhaps [1]
+            "#]],
         );
     }
 

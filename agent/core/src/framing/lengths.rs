@@ -1,7 +1,9 @@
 //! Length-prefixed messages as gRPC writes them (its "PROTOCOL-HTTP2", Length-Prefixed-Message): a flag, a big-endian u32, the bytes.
 //! Compressed messages are inflated one by one.
 //!
-//! Nothing in these bytes tells where a message begins, so behind a hole the rest of the body cannot be read; that is counted.
+//! A hole of known length within a message costs that message: its prefix said where the next one begins. Behind any other hole nothing
+//! tells where a message begins but that senders write whole ones: a piece that is messages from its first byte to its last is
+//! believed ([`is_whole`]). What comes before one is skipped; that is counted.
 
 use crate::anomaly::Anomaly;
 use crate::framing::{Frame, MAX_EVENT, Unit, clear};
@@ -26,6 +28,8 @@ pub struct Framer {
     /// An inflated message.
     plain: Vec<u8>,
     state: State,
+    /// Whether it was said that something is skipped.
+    told: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,7 +38,7 @@ enum State {
     Message,
     /// In a message that is not wanted.
     Skip,
-    /// Behind a hole that nothing was said about yet.
+    /// Behind a hole: what comes is looked at for whole messages.
     Hole,
     /// The rest of the body cannot be read.
     Lost,
@@ -52,6 +56,7 @@ impl Framer {
             message: Vec::new(),
             plain: Vec::new(),
             state: State::Prefix,
+            told: false,
         }
     }
 
@@ -62,10 +67,23 @@ impl Framer {
 
     /// Bytes are missing here.
     pub fn hole(&mut self) {
+        self.miss(None);
+    }
+
+    /// Bytes are missing here: so many, where that is known. A hole within one message costs that message only.
+    pub fn miss(&mut self, missing: Option<u64>) {
+        let left = missing.and_then(|n| (self.left as u64).checked_sub(n)).and_then(|left| usize::try_from(left).ok());
+        let within = matches!(self.state, State::Message | State::Skip);
         self.forget();
-        if self.state != State::Lost {
-            self.state = State::Hole;
-        }
+        self.state = match (self.state, left) {
+            (State::Lost, _) => State::Lost,
+            (_, Some(0)) if within => State::Prefix,
+            (_, Some(left)) if within => {
+                self.left = left;
+                State::Skip
+            }
+            _ => State::Hole,
+        };
     }
 
     /// The body ended. A message that was not complete is none.
@@ -82,8 +100,11 @@ impl Framer {
     /// Takes the next piece of the body.
     pub fn push(&mut self, mut bytes: &[u8], out: &mut impl FnMut(Unit<'_>)) {
         if self.state == State::Hole && !bytes.is_empty() {
-            out(Unit::Odd(Anomaly::FramingLost));
-            self.state = State::Lost;
+            if is_whole(bytes) {
+                (self.state, self.told) = (State::Prefix, false);
+            } else if !std::mem::replace(&mut self.told, true) {
+                out(Unit::Odd(Anomaly::FramingLost));
+            }
         }
         loop {
             match self.state {
@@ -167,6 +188,20 @@ impl Framer {
     }
 }
 
+/// Whether `bytes` are messages from the first to the last byte, none of them empty: empty ones are zeros, as many a tensor is.
+fn is_whole(bytes: &[u8]) -> bool {
+    let mut left = bytes;
+    while let Some(([0 | 1, length @ ..], rest)) = left.split_first_chunk::<PREFIX>() {
+        let length = u32::from_be_bytes(*length) as usize;
+        match rest.split_at_checked(length) {
+            Some((_, [])) if length > 0 => return true,
+            Some((_, rest)) if length > 0 => left = rest,
+            _ => return false,
+        }
+    }
+    false
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -239,18 +274,55 @@ mod tests {
     }
 
     #[test]
-    fn behind_a_hole_nothing_can_be_read() {
+    fn behind_a_hole_whole_messages_are_believed() {
         let body = [message(0, b"one"), message(0, b"two")].concat();
-        check!(
-            Framer::new(None),
-            &[&body[..10], &body[11..], &body],
-            expect![[r#"
+        let lost = [&body[..10], &body[11..]];
+        check!(Framer::new(None), &lost, expect![["[] one\nodd framing_lost\n"]]);
+        let run = |pieces: &[&[u8]]| {
+            let (mut framer, mut out) = (Framer::new(None), String::new());
+            for piece in pieces {
+                match piece {
+                    [] => framer.hole(),
+                    piece => framer.push(piece, &mut |u| show(u, &mut out)),
+                }
+            }
+            out
+        };
+        expect![[r#"
             [] one
             odd framing_lost
+            [] one
+            [] two
+            [] three
         "#]]
-        );
+        .assert_eq(&run(&[&body[..10], b"", &body[11..], &body[1..], &body, &message(0, b"three")]));
+        // Part of one, none at all, empty ones.
+        for no in [&body[..9], b"\x02\0\0\0\x01x", &[0; 5], &[0; 25]] {
+            assert_eq!(run(&[&body[..3], b"", no]), "odd framing_lost\n", "{no:?}");
+        }
         check!(Framer::new(None), &[&message(0, b"one"), b""], expect!["[] one\n"]);
         check!(Framer::new(None), &[&[message(2, b""), message(0, b"one")].concat()], expect!["odd bad_message\n"]);
+    }
+
+    #[test]
+    fn a_hole_within_a_message_costs_that_message_only() {
+        let body = [message(0, b"one"), message(0, b"second"), message(0, b"three")].concat();
+        for (from, to) in [(13, 14), (14, 19), (13, 19), (15, 16)] {
+            for size in 1..=64 {
+                let (mut framer, mut out) = (Framer::new(None), String::new());
+                body[..from].chunks(size).for_each(|b| framer.push(b, &mut |u| show(u, &mut out)));
+                framer.miss(Some((to - from) as u64));
+                body[to..].chunks(size).for_each(|b| framer.push(b, &mut |u| show(u, &mut out)));
+                assert_eq!(out, "[] one\n[] three\n", "{from}..{to} in pieces of {size}");
+            }
+        }
+        // Beyond it, or within a prefix, nothing tells where the next begins.
+        for (from, missing) in [(13, 7), (10, 1), (8, 1)] {
+            let mut framer = Framer::new(None);
+            framer.push(&body[..from], &mut |_| {});
+            framer.miss(Some(missing));
+            assert_eq!(framer.state, State::Hole);
+        }
     }
 
     #[test]

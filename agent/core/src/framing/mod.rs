@@ -101,9 +101,15 @@ impl Framer {
         each!(self, f => f.buffered())
     }
 
-    /// Bytes are missing here.
-    pub fn hole(&mut self) {
-        each!(self, f => f.hole());
+    /// Bytes are missing here: so many, where that is known.
+    pub fn hole(&mut self, missing: Option<u64>) {
+        match self {
+            Self::Lengths(framer) => framer.miss(missing),
+            Self::Sse(framer) => framer.hole(),
+            Self::NdJson(framer) => framer.hole(),
+            Self::Array(framer) => framer.hole(),
+            Self::AwsEventStream(framer) => framer.hole(),
+        }
     }
 
     /// Takes the next piece of the body.

@@ -21,10 +21,10 @@ pub enum HttpEvent<'a> {
     Response { id: ExchangeId, begun: Timestamp, head: ResponseHead },
     /// Bytes of a response's body.
     ResponseBody { id: ExchangeId, bytes: &'a [u8] },
-    /// Bytes of an exchange are missing.
-    Gap { id: ExchangeId, of: Side, body_goes_on: bool },
-    /// What a response's trailers say: the status of gRPC.
-    Trailers { id: ExchangeId, grpc_status: Option<u32> },
+    /// Bytes of an exchange are missing; `missing`: how many of its body, where it is known and nothing else is missing.
+    Gap { id: ExchangeId, of: Side, body_goes_on: bool, missing: Option<u64> },
+    /// What a response's trailers say: the status of gRPC. `partial`: there are fields that cannot be known.
+    Trailers { id: ExchangeId, grpc_status: Option<u32>, partial: bool },
     /// An exchange is over, since `at` where it was known only later. Each exchange ends exactly once; on HTTP/1.1 in the order of the
     /// requests.
     Over { id: ExchangeId, how: Over, by: EndedBy, at: Option<Timestamp> },

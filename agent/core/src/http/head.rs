@@ -1,10 +1,18 @@
 //! Heads of requests and responses: the few fields that are needed. No other is kept, least of all credentials or a target's query.
 
+mod coding;
+mod deflate;
+
+use coding::coding;
+use deflate::deflate;
+
 pub use crate::http::target::{Query, percent_decoded};
 use crate::http::target::{host_name, path_of, query_of};
 use crate::inference::{ServerTiming, TraceParent};
 use crate::name::Name;
 use crate::semconv;
+pub use coding::Coding;
+pub use deflate::Deflate;
 
 /// How long a message's body is (RFC 9112 §6.3).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -17,37 +25,6 @@ pub enum BodyLength {
     Chunked,
     /// Until the sender closes.
     UntilClose,
-}
-
-/// A content coding that changes how a body is read.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Coding {
-    /// `gzip`, `x-gzip`.
-    Gzip,
-    /// `deflate`: zlib, or raw as some senders do.
-    Deflate,
-    /// `br`.
-    Brotli,
-    /// `zstd`.
-    Zstd,
-    /// One that is not supported, by its name where it is a registered one.
-    Unsupported(&'static str),
-}
-
-impl Coding {
-    /// Codings on top of each other: nobody does that to an answer.
-    const SEVERAL: Self = Self::Unsupported("several");
-
-    /// The coding's registered name.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Gzip => "gzip",
-            Self::Deflate => "deflate",
-            Self::Brotli => "br",
-            Self::Zstd => "zstd",
-            Self::Unsupported(name) => name,
-        }
-    }
 }
 
 /// What a body says it is.
@@ -97,6 +74,8 @@ pub struct RequestHead {
     pub query: Query,
     /// `grpc-encoding`.
     pub message_coding: Option<Coding>,
+    /// Whether there are fields that cannot be known: they refer to what was not seen (HTTP/2).
+    pub partial: bool,
 }
 
 /// A protocol that a request asks to change to (RFC 9110 §7.8).
@@ -166,15 +145,8 @@ pub struct ResponseHead {
     pub deflate: Option<Deflate>,
     /// `grpc-encoding`.
     pub message_coding: Option<Coding>,
-}
-
-/// What was agreed for `permessage-deflate` (RFC 7692 §7.1).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Deflate {
-    /// The server compresses each message on its own.
-    pub server_no_context_takeover: bool,
-    /// The client compresses each message on its own.
-    pub client_no_context_takeover: bool,
+    /// Whether there are fields that cannot be known: they refer to what was not seen (HTTP/2).
+    pub partial: bool,
 }
 
 /// Reads a request's head, without its final empty line; `None` when it is none.
@@ -339,6 +311,11 @@ impl Fields {
         self.host = host_name(value).or(self.host.take());
     }
 
+    /// Takes `:protocol` (RFC 8441 §4), which stands for `Upgrade`.
+    pub fn protocol(&mut self, value: &[u8]) {
+        self.upgrade = upgrade(value);
+    }
+
     /// `grpc-status`, where it stands among them.
     pub fn grpc_status(&self) -> Option<u32> {
         self.grpc_status
@@ -360,6 +337,7 @@ impl Fields {
             upgrade: self.upgrade,
             query: query_of(target),
             message_coding: self.message_coding,
+            partial: false,
         }
     }
 
@@ -380,6 +358,7 @@ impl Fields {
             upgrade: self.upgrade,
             deflate: self.deflate,
             message_coding: self.message_coding,
+            partial: false,
         }
     }
 }
@@ -404,22 +383,6 @@ fn lines(head: &[u8]) -> impl Iterator<Item = &[u8]> {
     head.split(|b| *b == b'\n').map(|l| l.strip_suffix(b"\r").unwrap_or(l))
 }
 
-fn coding(value: &[u8]) -> Option<Coding> {
-    let mut found = None;
-    for name in value.split(|b| *b == b',').map(|n| n.trim_ascii().to_ascii_lowercase()) {
-        let this = match name.as_slice() {
-            b"" | b"identity" => continue,
-            b"gzip" | b"x-gzip" => Coding::Gzip,
-            b"deflate" => Coding::Deflate,
-            b"br" => Coding::Brotli,
-            b"zstd" => Coding::Zstd,
-            _ => Coding::Unsupported("other"),
-        };
-        found = Some(if found.is_some() { Coding::SEVERAL } else { this });
-    }
-    found
-}
-
 fn media(value: &[u8]) -> MediaType {
     let kind = value.split(|b| *b == b';').next().unwrap_or(value).trim_ascii().to_ascii_lowercase();
     match kind.as_slice() {
@@ -434,17 +397,6 @@ fn media(value: &[u8]) -> MediaType {
         k if k == b"application/json" || k.ends_with(b"+json") => MediaType::Json,
         _ => MediaType::Other,
     }
-}
-
-/// Reads `Sec-WebSocket-Extensions`; `None` when it does not agree on `permessage-deflate`.
-fn deflate(value: &[u8]) -> Option<Deflate> {
-    let agreed = value.split(|b| *b == b',').find(|e| e.trim_ascii().to_ascii_lowercase().starts_with(b"permessage-deflate"))?;
-    let mut found = Deflate::default();
-    for parameter in agreed.split(|b| *b == b';').map(<[u8]>::trim_ascii) {
-        found.server_no_context_takeover |= parameter.eq_ignore_ascii_case(b"server_no_context_takeover");
-        found.client_no_context_takeover |= parameter.eq_ignore_ascii_case(b"client_no_context_takeover");
-    }
-    Some(found)
 }
 
 #[cfg(test)]

@@ -75,9 +75,9 @@ impl Turn {
             limits: answer.limits,
             ..Response::default()
         };
-        let what = Exchange { dialect, head, provider: answer.provider, request, response, place };
+        let what = Exchange { dialect, head, provider: answer.provider, hidden: false, request, response, place };
         // 1000 says that all is well, which it is not in the middle of a turn.
         let code = code.filter(|c| *c != 1000).and_then(|c| Name::new(&c.to_string()));
-        self.measure.finish(Ended { at, how, by, stream: true, readable: true, echoed: false, code }, what)
+        self.measure.finish(Ended { at, how, by, stream: Some(true), readable: true, echoed: false, code }, what)
     }
 }

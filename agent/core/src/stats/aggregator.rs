@@ -35,7 +35,7 @@ impl Aggregator {
         }
         let mut key = SeriesKey {
             vantage: inference.vantage,
-            provider: inference.provider,
+            provider: inference.provider_or_other(),
             model: inference.response.model.clone().or_else(|| inference.request.model.clone()),
             operation: inference.operation,
             overflow: false,
@@ -50,7 +50,7 @@ impl Aggregator {
         }
         match timing.ttft {
             Ok(t) => series.ttft.record(t.as_secs_f64()),
-            Err(reason) if inference.stream => {
+            Err(reason) if inference.is_stream() => {
                 if let Some(i) = Reason::ALL.iter().position(|r| *r == reason) {
                     series.no_first_token[i] += 1;
                 }

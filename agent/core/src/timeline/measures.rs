@@ -76,6 +76,7 @@ impl Timeline {
     /// Why an answer that is no stream has no first token.
     fn absent_answer(&self, end: &Ending) -> Reason {
         match (end.outcome, end.reason) {
+            (Outcome::Completed, Reason::CaptureGap) => Reason::CaptureGap,
             (Outcome::Completed, _) | (_, Reason::NoOutput) => Reason::NotStreaming,
             (_, reason) => reason,
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::record::error_ratio;
+use super::record::{error_ratio, events};
 use super::{Of, RUNBOOKS, Rule, duration, number, quoted, series};
 use crate::model::{AlertRow, Severity};
 
@@ -73,8 +73,8 @@ fn pair(of: &Of<'_>, row: &AlertRow) -> String {
     // Half an event less: `increase` extrapolates, and three events can come out as 2.99.
     let alerting = &of.slo.alerting;
     let enough = |sum: String, least: u64| (least > 1).then(|| format!("{sum} > {}", number(least as f64 - 0.5)));
-    parts.extend(enough(of.sum("increase", series::VALID, row.long_s), alerting.min_events));
-    parts.extend(enough(of.bad("increase", row.long_s), alerting.min_bad_events));
+    parts.extend(enough(events(of, false, row.long_s), alerting.min_events));
+    parts.extend(enough(events(of, true, row.long_s), alerting.min_bad_events));
     format!("(\n  {}\n)", parts.join(&format!("\n  and on ({by})\n  ")))
 }
 

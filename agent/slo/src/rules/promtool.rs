@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::record::RAW_S;
 use super::{Of, Rule, alert, label, series};
 use crate::model::{AlertRow, Severity, Slo};
 
@@ -45,14 +46,14 @@ struct Firing {
     exp_annotations: BTreeMap<String, String>,
 }
 
-/// Minutes of clean traffic before the first error: more than the longest usual window of three days.
-pub const CLEAN_MIN: usize = 4330;
-
 /// What happens, minute by minute, from the first error on.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Case {
     /// In words.
     pub name: &'static str,
+    /// Minutes of clean traffic before the first error: as in the table, more than the longest usual window of three days, or to save
+    /// time only more than the longest window of a page.
+    pub clean_min: usize,
     /// One request each so many minutes; 0 is 6,000 in each minute.
     pub every_min: usize,
     /// How many minutes and which share of the requests fails, in budgets; infinity is all of them.
@@ -65,16 +66,30 @@ pub struct Case {
 
 /// The scenarios of `slo.md` §3.2 whose course promtool can tell.
 pub const CASES: [Case; 10] = [
-    Case { name: "everything fails for 2 h", every_min: 0, phases: &[(120, f64::INFINITY)], only: None, minutes: 300 },
-    Case { name: "20 budgets for 6 h", every_min: 0, phases: &[(360, 20.0)], only: None, minutes: 500 },
-    Case { name: "10 budgets for 12 h", every_min: 0, phases: &[(720, 10.0)], only: None, minutes: 900 },
-    Case { name: "4 budgets for 30 h", every_min: 0, phases: &[(1800, 4.0)], only: None, minutes: 2000 },
-    Case { name: "2 budgets for 48 h", every_min: 0, phases: &[(2880, 2.0)], only: None, minutes: 3000 },
-    Case { name: "half a budget for 48 h", every_min: 0, phases: &[(2880, 0.5)], only: None, minutes: 3000 },
-    Case { name: "everything fails for a minute", every_min: 0, phases: &[(1, f64::INFINITY)], only: None, minutes: 60 },
-    Case { name: "everything fails for 10 min", every_min: 0, phases: &[(10, f64::INFINITY)], only: None, minutes: 120 },
-    Case { name: "10 requests an hour, one fails", every_min: 6, phases: &[(1, f64::INFINITY)], only: Some(1), minutes: 240 },
-    Case { name: "10 requests an hour, all fail for 6 h", every_min: 6, phases: &[(360, f64::INFINITY)], only: None, minutes: 480 },
+    Case { name: "everything fails for 2 h", clean_min: 4330, every_min: 0, phases: &[(120, f64::INFINITY)], only: None, minutes: 300 },
+    Case { name: "20 budgets for 6 h", clean_min: 400, every_min: 0, phases: &[(360, 20.0)], only: None, minutes: 500 },
+    Case { name: "10 budgets for 12 h", clean_min: 400, every_min: 0, phases: &[(720, 10.0)], only: None, minutes: 900 },
+    Case { name: "4 budgets for 9 h", clean_min: 400, every_min: 0, phases: &[(540, 4.0)], only: None, minutes: 600 },
+    Case { name: "2 budgets for 9 h", clean_min: 400, every_min: 0, phases: &[(540, 2.0)], only: None, minutes: 600 },
+    Case { name: "half a budget for 9 h", clean_min: 400, every_min: 0, phases: &[(540, 0.5)], only: None, minutes: 600 },
+    Case { name: "everything fails for a minute", clean_min: 400, every_min: 0, phases: &[(1, f64::INFINITY)], only: None, minutes: 60 },
+    Case { name: "everything fails for 10 min", clean_min: 400, every_min: 0, phases: &[(10, f64::INFINITY)], only: None, minutes: 120 },
+    Case {
+        name: "10 requests an hour, one fails",
+        clean_min: 400,
+        every_min: 6,
+        phases: &[(1, f64::INFINITY)],
+        only: Some(1),
+        minutes: 240,
+    },
+    Case {
+        name: "10 requests an hour, all fail for 6 h",
+        clean_min: 400,
+        every_min: 6,
+        phases: &[(360, f64::INFINITY)],
+        only: None,
+        minutes: 480,
+    },
 ];
 
 /// Tests of the burn-rate alerts of these SLOs, whose rules are in `rule_file`. Only objectives that count occurrences: slices depend on
@@ -123,12 +138,12 @@ impl Traffic {
     fn new(case: &Case, budget: f64) -> Self {
         let (mut valid, mut bad) = (Vec::new(), Vec::new());
         let (mut failed, mut owed) = (0, 0.0);
-        for minute in 0..CLEAN_MIN + case.minutes {
+        for minute in 0..case.clean_min + case.minutes {
             let requests = match case.every_min {
                 0 => 6000,
-                n => u64::from(minute % n == CLEAN_MIN % n),
+                n => u64::from(minute % n == case.clean_min % n),
             };
-            let mut behind = minute.checked_sub(CLEAN_MIN);
+            let mut behind = minute.checked_sub(case.clean_min);
             let phase = case.phases.iter().find(|(length, _)| match behind {
                 Some(m) if m < *length => true,
                 Some(m) => {
@@ -169,6 +184,24 @@ impl Sums {
         Self { valid: sums(&traffic.valid), bad: sums(&traffic.bad) }
     }
 
+    /// Both over a window as the rules see them, when a range holds `less` samples less. The longer ones are made of five-minute rates.
+    fn seen(&self, at: usize, seconds: u64, less: usize) -> (f64, f64) {
+        let minutes = (seconds / 60) as usize;
+        let stretched = |at: usize, minutes: usize| {
+            let stretch = minutes as f64 / (minutes - less) as f64;
+            let (valid, bad) = self.over(at, minutes - less);
+            (valid * stretch, bad * stretch)
+        };
+        if seconds <= RAW_S {
+            return stretched(at, minutes);
+        }
+        let samples = (minutes + 1 - less).min(at + 1);
+        let rates = (0..samples).map(|n| stretched(at - n, 5));
+        let (valid, bad) = rates.fold((0.0, 0.0), |sum, rate| (sum.0 + rate.0, sum.1 + rate.1));
+        let per_sample = minutes as f64 / samples as f64 / 5.0;
+        (valid * per_sample, bad * per_sample)
+    }
+
     /// Both over the last `minutes` up to and with `at`.
     fn over(&self, at: usize, minutes: usize) -> (f64, f64) {
         let from = (at + 1).saturating_sub(minutes);
@@ -195,7 +228,7 @@ fn asserted(of: &Of<'_>, case: &Case, traffic: &Traffic) -> Vec<Expected> {
             continue;
         }
         let firing = rules.iter().zip(&states).filter(|(_, s)| s[minute] == Some(true)).map(|(rule, _)| rule.firing(of)).collect();
-        out.push(Expected { eval_time: format!("{}m", CLEAN_MIN + minute), alertname: alert::name::BURN.into(), exp_alerts: firing });
+        out.push(Expected { eval_time: format!("{}m", case.clean_min + minute), alertname: alert::name::BURN.into(), exp_alerts: firing });
     }
     out
 }
@@ -205,14 +238,9 @@ fn course(of: &Of<'_>, rows: &[&AlertRow], wait_s: u64, sums: &Sums, case: &Case
     let mut since = None;
     let mut fires = Vec::new();
     for minute in 0..case.minutes {
-        let at = CLEAN_MIN + minute;
+        let at = case.clean_min + minute;
         let active = rows.iter().any(|row| {
-            let window = |seconds: u64| {
-                let minutes = (seconds / 60) as usize;
-                let (valid, bad) = sums.over(at, minutes - less);
-                let stretch = minutes as f64 / (minutes - less) as f64;
-                (valid * stretch, bad * stretch)
-            };
+            let window = |seconds| sums.seen(at, seconds, less);
             let ((valid, bad), (short_valid, short_bad)) = (window(row.long_s), window(row.short_s));
             let limit = row.factor * of.budget();
             let burns = |bad: f64, valid: f64| valid > 0.0 && bad / valid > limit * (1.0 + 1e-9);

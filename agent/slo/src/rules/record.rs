@@ -8,6 +8,8 @@ use crate::model::{Budgeting, Window};
 /// Names of the records that are ours, beside Sloth's.
 pub(crate) const VALID_RATE: &str = "tokengauge:slo_valid:rate5m";
 pub(crate) const BAD_RATE: &str = "tokengauge:slo_bad:rate5m";
+/// The longest window that is read from the counters themselves.
+pub(crate) const RAW_S: u64 = 3600;
 /// Of the two slice methods: what share of the present slice is bad.
 pub(crate) const SLICE_ERROR: &str = "tokengauge:slo_slice_error:ratio";
 
@@ -32,23 +34,40 @@ pub(crate) fn sli(of: &Of<'_>) -> Vec<Rule> {
     }
     for window in of.windows() {
         let labels = with(of.labels(), "sloth_window", &duration(window));
-        let expr = if of.slo.budgeting == Budgeting::Occurrences {
-            format!("{}\n/\n({} > 0)", of.bad("rate", window), of.sum("rate", series::VALID, window))
-        } else {
-            format!("avg_over_time({SLICE_ERROR}{}[{}])", of.recorded(), duration(window))
-        };
-        rules.push(record(&error_ratio(window), expr, labels));
+        rules.push(record(&error_ratio(window), over(of, window), labels));
     }
     if let Window::Rolling { seconds } = of.slo.window {
-        let (recorded, window) = (of.recorded(), duration(seconds));
-        let expr = if of.slo.budgeting == Budgeting::Occurrences {
-            format!("sum_over_time({BAD_RATE}{recorded}[{window}])\n/\n(sum_over_time({VALID_RATE}{recorded}[{window}]) > 0)")
-        } else {
-            format!("avg_over_time({SLICE_ERROR}{recorded}[{window}])")
-        };
-        rules.push(record(&error_ratio(seconds), expr, with(of.labels(), "sloth_window", &window)));
+        rules.push(record(&error_ratio(seconds), over(of, seconds), with(of.labels(), "sloth_window", &duration(seconds))));
     }
     rules
+}
+
+/// The error ratio over a window. Beyond an hour it is made of the recorded five-minute rates, each with its traffic: they are one series
+/// where the counters are two for each node, and days of those are slow to read.
+fn over(of: &Of<'_>, window_s: u64) -> String {
+    let (recorded, window) = (of.recorded(), duration(window_s));
+    match of.slo.budgeting {
+        Budgeting::Occurrences if window_s <= RAW_S => {
+            format!("{}\n/\n({} > 0)", of.bad("rate", window_s), of.sum("rate", series::VALID, window_s))
+        }
+        Budgeting::Occurrences => {
+            format!("sum_over_time({BAD_RATE}{recorded}[{window}])\n/\n(sum_over_time({VALID_RATE}{recorded}[{window}]) > 0)")
+        }
+        _ => format!("avg_over_time({SLICE_ERROR}{recorded}[{window}])"),
+    }
+}
+
+/// How many requests there were over a window, and how many of them were bad.
+pub(crate) fn events(of: &Of<'_>, bad: bool, window_s: u64) -> String {
+    let record = if bad { BAD_RATE } else { VALID_RATE };
+    match (window_s <= RAW_S, bad) {
+        (true, true) => of.bad("increase", window_s),
+        (true, false) => of.sum("increase", series::VALID, window_s),
+        (false, _) => {
+            let by = format!("sum by ({})", of.by());
+            format!("{by} (avg_over_time({record}{}[{}]) * {window_s})", of.recorded(), duration(window_s))
+        }
+    }
 }
 
 /// Constants of an objective, and its present state.

@@ -35,6 +35,13 @@ pub fn publish(shared: &Mutex<Shared>, snapshot: &Snapshot) {
     shared.counters.clone_from(&snapshot.counters);
 }
 
+/// The meter of everything that is measured.
+pub fn meter(provider: &SdkMeterProvider) -> Meter {
+    let scope =
+        InstrumentationScope::builder(semconv::SCOPE).with_version(env!("CARGO_PKG_VERSION")).with_schema_url(semconv::SCHEMA_URL).build();
+    provider.meter_with_scope(scope)
+}
+
 /// Every label set of `tokengauge.requests` that a series may come to have, besides a success. They are written as 0 from the
 /// start: a counter that first appears with 1 loses that 1 to `rate`.
 const UNHAPPY: [(Outcome, Reason); 8] = [
@@ -78,11 +85,7 @@ pub struct Instruments {
 impl Instruments {
     /// Registers all instruments.
     pub fn new(provider: &SdkMeterProvider, shared: &Arc<Mutex<Shared>>, delivery: &Arc<Delivery>) -> Self {
-        let scope = InstrumentationScope::builder(semconv::SCOPE)
-            .with_version(env!("CARGO_PKG_VERSION"))
-            .with_schema_url(semconv::SCHEMA_URL)
-            .build();
-        let meter = provider.meter_with_scope(scope);
+        let meter = meter(provider);
         observe(&meter, shared, delivery);
         let seconds =
             |m: Metric| meter.f64_histogram(m.name).with_unit(m.unit).with_description(m.doc).with_boundaries(m.buckets.to_vec()).build();
@@ -152,7 +155,7 @@ impl Instruments {
             }
             return;
         }
-        if let Some(first) = t.first_event.filter(|_| i.stream) {
+        if let Some(first) = t.first_event.filter(|_| i.is_stream()) {
             self.client_first_chunk.record(first.as_secs_f64(), &attributes);
         }
         t.gaps.iter().for_each(|gap| self.client_per_chunk.record(gap as f64 / 1e9, &attributes));
@@ -195,7 +198,7 @@ impl Instruments {
     }
 
     fn initialise(&mut self, i: &Inference, attributes: &[KeyValue]) {
-        let key = (i.vantage, i.provider, i.operation, i.request.model.clone(), i.response.model.clone());
+        let key = (i.vantage, i.provider_or_other(), i.operation, i.request.model.clone(), i.response.model.clone());
         if self.initialised.len() >= INITIALISED || !self.initialised.insert(key) {
             return;
         }
@@ -230,7 +233,7 @@ pub fn error_type(i: &Inference) -> Option<String> {
 fn common(i: &Inference) -> Vec<KeyValue> {
     let mut attributes = Vec::with_capacity(9);
     attributes.push(KeyValue::new(attr::OPERATION_NAME, i.operation.as_str()));
-    attributes.push(KeyValue::new(attr::PROVIDER_NAME, i.provider));
+    attributes.push(KeyValue::new(attr::PROVIDER_NAME, i.provider_or_other()));
     let models = [(attr::REQUEST_MODEL, &i.request.model), (attr::RESPONSE_MODEL, &i.response.model)];
     attributes.extend(models.iter().filter_map(|(key, model)| Some(KeyValue::new(*key, model.as_ref()?.as_str().to_owned()))));
     attributes

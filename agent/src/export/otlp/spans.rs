@@ -115,10 +115,10 @@ fn attributes(i: &Inference, error: Option<String>) -> Vec<KeyValue> {
     let t = &i.timing;
     let mut a = Attributes(Vec::with_capacity(40));
     a.put(attr::OPERATION_NAME, Some(i.operation.as_str()));
-    a.put(attr::PROVIDER_NAME, Some(i.provider));
+    a.put(attr::PROVIDER_NAME, Some(i.provider_or_other()));
     a.put(attr::ERROR_TYPE, error);
     a.name(attr::REQUEST_MODEL, i.request.model.as_ref());
-    a.put(attr::REQUEST_STREAM, i.stream.then_some(true));
+    a.put(attr::REQUEST_STREAM, i.stream.filter(|is| *is));
     a.count(attr::REQUEST_MAX_TOKENS, i.request.max_tokens);
     a.put(attr::REQUEST_TEMPERATURE, i.request.temperature);
     a.put(attr::REQUEST_TOP_P, i.request.top_p);
@@ -129,14 +129,14 @@ fn attributes(i: &Inference, error: Option<String>) -> Vec<KeyValue> {
         let reasons = i.response.finish_reasons.iter().map(|r| StringValue::from(r.as_str().to_owned())).collect();
         a.put(attr::RESPONSE_FINISH_REASONS, Some(Value::Array(Array::String(reasons))));
     }
-    a.seconds(attr::RESPONSE_TIME_TO_FIRST_CHUNK, t.first_event.filter(|_| i.stream));
+    a.seconds(attr::RESPONSE_TIME_TO_FIRST_CHUNK, t.first_event.filter(|_| i.is_stream()));
     let usage = i.usage.unwrap_or_default();
     a.count(attr::USAGE_INPUT, usage.input);
     a.count(attr::USAGE_OUTPUT, usage.output);
     a.count(attr::USAGE_CACHE_READ, usage.cache_read);
     a.count(attr::USAGE_CACHE_CREATION, usage.cache_write);
     a.count(attr::USAGE_REASONING, usage.reasoning);
-    if i.provider == "openai" {
+    if i.provider == Some("openai") {
         a.put(attr::OPENAI_API_TYPE, i.api.strip_prefix("openai.").filter(|api| matches!(*api, "chat_completions" | "responses")));
     }
     match &i.host {

@@ -232,7 +232,12 @@ impl Session {
         if dir == self.requests {
             let hole = self.up.hole(len);
             if let Some(id) = self.sending {
-                out(HttpEvent::Gap { id, of: Side::Request, body_goes_on: hole == Hole::InBody });
+                out(HttpEvent::Gap {
+                    id,
+                    of: Side::Request,
+                    body_goes_on: hole == Hole::InBody,
+                    missing: len.filter(|_| hole == Hole::InBody),
+                });
             }
             if hole != Hole::InBody {
                 self.sending = None;
@@ -243,7 +248,12 @@ impl Session {
         // Between two responses a hole swallowed (the beginning of) the next one; if none is due, the request is lost as well.
         if let Some(front) = self.pending.front() {
             self.adrift |= hole != Hole::InBody;
-            out(HttpEvent::Gap { id: front.id, of: Side::Response, body_goes_on: hole == Hole::InBody });
+            out(HttpEvent::Gap {
+                id: front.id,
+                of: Side::Response,
+                body_goes_on: hole == Hole::InBody,
+                missing: len.filter(|_| hole == Hole::InBody),
+            });
         }
     }
 
@@ -319,8 +329,8 @@ mod tests {
                     HttpEvent::RequestEnd { id } => format!("{id}: asked\n"),
                     HttpEvent::Response { id, begun, head } => format!("{id}: {} at {}\n", head.status, begun.unix_nanos()),
                     HttpEvent::ResponseBody { id, bytes } => format!("{id}: < {}\n", String::from_utf8_lossy(bytes)),
-                    HttpEvent::Gap { id, of, body_goes_on } => format!("{id}: gap in {of:?}, goes on: {body_goes_on}\n"),
-                    HttpEvent::Trailers { id, grpc_status } => format!("{id}: trailers {grpc_status:?}\n"),
+                    HttpEvent::Gap { id, of, body_goes_on, .. } => format!("{id}: gap in {of:?}, goes on: {body_goes_on}\n"),
+                    HttpEvent::Trailers { id, grpc_status, .. } => format!("{id}: trailers {grpc_status:?}\n"),
                     HttpEvent::Over { id, how, by, .. } => format!("{id}: {how:?} by {}\n", by.as_str()),
                     HttpEvent::Odd(a) => format!("odd {}\n", a.as_str()),
                     HttpEvent::Upgraded { id, .. } => format!("{id}: upgraded\n"),

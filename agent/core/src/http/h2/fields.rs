@@ -14,7 +14,7 @@ pub(super) fn keep<'a>(name: &[u8], value: &'a [u8]) -> Option<Cow<'a, [u8]>> {
     let cut = |value: &'a [u8]| Cow::Borrowed(&value[..value.len().min(MAX_VALUE)]);
     match name {
         b":path" => Some(target::without_secrets(value)),
-        b":method" | b":scheme" | b":authority" | b":status" | b"content-length" => Some(cut(value)),
+        b":method" | b":scheme" | b":authority" | b":protocol" | b":status" | b"content-length" => Some(cut(value)),
         _ if name.starts_with(b":") => None,
         _ => Fields::looks_at(name).then(|| cut(value)),
     }
@@ -59,6 +59,7 @@ impl Head {
             b":method" => self.method = Some(Method::read(value)),
             b":path" => self.target = Some(value.into()),
             b":authority" => self.fields.authority(value),
+            b":protocol" => self.fields.protocol(value),
             b":status" => {
                 self.answers = true;
                 let number = std::str::from_utf8(value).ok().filter(|v| v.len() == 3).and_then(|v| v.parse().ok());
@@ -82,6 +83,11 @@ impl Head {
         }
     }
 
+    /// Whether there are fields that cannot be known.
+    pub fn is_partial(&self) -> bool {
+        self.unknown || self.unread
+    }
+
     /// The status of a response, where it is known.
     pub fn status(&self) -> Option<u16> {
         self.status
@@ -95,21 +101,23 @@ impl Head {
     /// The head of a request. A method that is lost is taken to be the one of every inference API: what is asked and answered must
     /// confirm it. A target that is lost is empty.
     pub fn request(self, end: bool) -> RequestHead {
-        let method = self.method.unwrap_or(if self.unknown || self.unread { Method::Post } else { Method::Other });
-        self.fields.request(method, self.target.as_deref().unwrap_or_default(), body(end, self.length))
+        let partial = self.is_partial();
+        let method = self.method.unwrap_or(if partial { Method::Post } else { Method::Other });
+        RequestHead { partial, ..self.fields.request(method, self.target.as_deref().unwrap_or_default(), body(end, self.length)) }
     }
 
     /// The head of a response.
     pub fn response(self, status: u16, end: bool) -> ResponseHead {
-        self.fields.response(status, body(end, self.length))
+        let partial = self.is_partial();
+        ResponseHead { partial, ..self.fields.response(status, body(end, self.length)) }
     }
 }
 
-/// A body is as long as its stream says.
+/// A body is as long as its stream says; what its length was told to be (RFC 9113 §8.1.1) is known beforehand.
 fn body(end: bool, length: Option<u64>) -> BodyLength {
-    match (end, length) {
-        (true, _) => BodyLength::Empty,
-        (false, Some(n)) => BodyLength::Bytes(n),
-        (false, None) => BodyLength::UntilClose,
+    match length {
+        _ if end => BodyLength::Empty,
+        Some(length) => BodyLength::Bytes(length),
+        None => BodyLength::UntilClose,
     }
 }

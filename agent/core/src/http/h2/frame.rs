@@ -43,7 +43,12 @@ pub enum Part<'a> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Hole {
     /// In the data of this stream; the framing goes on.
-    InData(u32),
+    #[allow(missing_docs, reason = "the fields say what they are")]
+    InData {
+        stream: u32,
+        /// How many bytes of data are missing; `None` where how many of them are padding is lost as well.
+        missing: Option<u64>,
+    },
     /// In something else that a frame holds; the framing goes on.
     InFrame,
     /// Frames must be found again: any number of any kind may be missing.
@@ -148,14 +153,18 @@ impl Parser {
         let inside = len.and_then(|n| u32::try_from(n).ok()).filter(|n| *n <= self.left);
         match (&mut self.state, inside) {
             (State::Data { pad_length }, Some(n)) => {
-                let in_data = *pad_length || self.left > self.padding;
-                if std::mem::take(pad_length) {
+                // When a stream ended that ends within the hole is not known, though no data may be missing.
+                let in_data = *pad_length || self.left > self.padding || n == self.left && self.frame.has(flag::END_STREAM);
+                let unknown = std::mem::take(pad_length);
+                if unknown {
                     // How much of what follows is padding is lost as well.
                     self.padding = self.left;
                 }
+                let data = u64::from(n.min(self.left - self.padding));
+                let missing = (!unknown).then_some(data);
                 self.left -= n;
                 self.padding = self.padding.min(self.left);
-                if in_data { Hole::InData(self.frame.stream) } else { Hole::InFrame }
+                if in_data { Hole::InData { stream: self.frame.stream, missing } } else { Hole::InFrame }
             }
             (State::Collect, Some(n)) => {
                 self.state = State::Skip { spoiled: Some(Spoiled::Hole) };

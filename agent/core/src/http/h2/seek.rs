@@ -7,13 +7,16 @@
 //! * that payload ends exactly where a piece ends: senders write whole frames.
 //!
 //! Texts hold no zero byte, so that nothing in them looks like a header. In compressed bytes one is plausible by chance about once in
-//! 10⁸ bytes, and followed by another hardly ever.
+//! 10⁸ bytes, and followed by another hardly ever. Zeros do look like headers, shifted by some bytes: of padding, of empty frames. So
+//! a stream that is not open must have a number that connections reach, and a frame that says nothing of it begins no search's end.
 
 use super::wire::{HEADER, Header, flag, kind};
 use crate::stream::Timestamp;
 
 /// Longest payload that is believed: what is longer needs SETTINGS that hardly anyone sends, and more than two bytes of length.
 const PLAUSIBLE: u32 = 0xffff;
+/// Streams that are believed though they are not known to be open: eight million requests on one connection.
+const REACHED: u32 = 1 << 24;
 /// Bytes that may belong to a header whose rest is to come.
 const TAIL: usize = HEADER - 1;
 
@@ -48,10 +51,11 @@ pub(super) struct Start {
 
 impl Header {
     /// Whether a peer would send it: stricter than what it may send.
-    pub fn is_plausible(self) -> bool {
+    fn is_plausible(self, known: &dyn Fn(u32) -> bool) -> bool {
         let only = |allowed: u8| self.flags & !allowed == 0;
         let (on_stream, length) = (self.stream != 0, self.length);
         length <= PLAUSIBLE
+            && (self.stream < REACHED || known(self.stream))
             && match self.kind {
                 kind::DATA => on_stream && only(flag::END_STREAM | flag::PADDED) && (length > 0 || self.has(flag::END_STREAM)),
                 kind::HEADERS => on_stream && only(flag::END_STREAM | flag::END_HEADERS | flag::PADDED | flag::PRIORITY) && length > 0,
@@ -73,7 +77,7 @@ impl Seek {
     /// Looks for a frame in `input`, which came at `at`, and in the bytes before it. What is not part of one is taken off `input`.
     pub fn look(&mut self, at: Timestamp, input: &mut &[u8], known: &dyn Fn(u32) -> bool) -> Option<Start> {
         let bytes = *input;
-        let found = self.due(at, bytes).or_else(|| self.chain(at, bytes, known));
+        let found = self.due(at, bytes, known).or_else(|| self.chain(at, bytes, known));
         if let Some((start, from)) = found {
             *input = &bytes[from..];
             return Some(start);
@@ -85,7 +89,7 @@ impl Seek {
 
     /// Looks at what stands behind the payload of a plausible header: the start of that frame, and how much of `bytes` is before the
     /// rest of it.
-    fn due(&mut self, at: Timestamp, bytes: &[u8]) -> Option<(Start, usize)> {
+    fn due(&mut self, at: Timestamp, bytes: &[u8], known: &dyn Fn(u32) -> bool) -> Option<(Start, usize)> {
         let due = self.due.as_mut()?;
         let skipped = usize::try_from(due.skip).unwrap_or(usize::MAX).min(bytes.len());
         due.skip -= skipped as u64;
@@ -105,7 +109,7 @@ impl Seek {
         }
         let due = self.due.take()?;
         let begun = (before > 0).then_some(due.begun);
-        Header::read(due.head).is_plausible().then_some((Start { bytes: due.head, len: before, begun }, skipped))
+        Header::read(due.head).is_plausible(known).then_some((Start { bytes: due.head, len: before, begun }, skipped))
     }
 
     /// Looks for a plausible header that is confirmed by what stands behind it.
@@ -126,12 +130,13 @@ impl Seek {
         let mut candidate = None;
         for i in in_tail.chain(in_bytes) {
             let Some(head) = header(i) else { break };
-            if !head.is_plausible() {
+            let is_known = known(head.stream);
+            if !head.is_plausible(known) || head.kind == kind::DATA && head.length == 0 && !is_known {
                 continue;
             }
             let next = i + HEADER + head.length as usize;
-            let open = matches!(head.kind, kind::DATA | kind::HEADERS | kind::RST_STREAM | kind::WINDOW_UPDATE) && known(head.stream);
-            if open || next == total || next < total && header(next).is_some_and(Header::is_plausible) {
+            let open = matches!(head.kind, kind::DATA | kind::HEADERS | kind::RST_STREAM | kind::WINDOW_UPDATE) && is_known;
+            if open || next == total || next < total && header(next).is_some_and(|h| h.is_plausible(known)) {
                 let len = held.saturating_sub(i);
                 let mut start = Start { bytes: [0; HEADER], len, begun: (len > 0).then(|| self.tail[i].1) };
                 start.bytes.iter_mut().zip(&self.tail[held - len..held]).for_each(|(b, (tail, _))| *b = *tail);

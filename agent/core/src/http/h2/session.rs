@@ -283,7 +283,7 @@ impl Session {
         let of = if is_request { Side::Request } else { Side::Response };
         if let Some(s) = self.streams.get_mut(&stream).filter(|s| !(is_request && s.asked)) {
             s.adrift = true;
-            out(HttpEvent::Gap { id: self.id(stream), of, body_goes_on: false });
+            out(HttpEvent::Gap { id: self.id(stream), of, body_goes_on: false, missing: None });
         }
     }
 
@@ -292,11 +292,15 @@ impl Session {
         let Some(s) = self.streams.get_mut(&stream).filter(|s| !s.asked) else { return };
         s.last = at;
         let promised = s.due != UNPROMISED && !s.answered;
+        // What goes beyond is no part of it, whatever pieces it comes in (RFC 9113 §8.1.1: malformed).
+        let mine = if promised { bytes.len().min(s.due as usize) } else { bytes.len() };
         if promised {
-            s.due = s.due.saturating_sub(due(Some(bytes.len() as u64)));
+            s.due -= mine as u32;
         }
         let whole = promised && s.due == 0;
-        out(HttpEvent::RequestBody { id, bytes });
+        if mine > 0 {
+            out(HttpEvent::RequestBody { id, bytes: &bytes[..mine] });
+        }
         if whole {
             self.request_ends(stream, at, out);
         }
@@ -361,25 +365,25 @@ impl Session {
             return;
         };
         s.last = self.now;
-        let grpc_status = head.grpc_status();
+        let (grpc_status, partial) = (head.grpc_status(), head.is_partial());
         if s.answered {
-            out(HttpEvent::Trailers { id, grpc_status });
+            out(HttpEvent::Trailers { id, grpc_status, partial });
         } else {
             match head.status() {
                 Some(..200) if !end => return,
                 Some(status) => {
                     (s.answered, s.due) = (true, due(head.length));
                     out(HttpEvent::Response { id, begun, head: head.response(status, end) });
-                    if end && grpc_status.is_some() {
-                        out(HttpEvent::Trailers { id, grpc_status });
+                    if end && (grpc_status.is_some() || partial) {
+                        out(HttpEvent::Trailers { id, grpc_status, partial });
                     }
                 }
                 // What comes cannot be read without it.
+                None if partial && s.adrift => {}
+                None if partial => self.head_lost(false, stream, out),
                 None => {
                     s.adrift = true;
-                    if !(head.unknown || head.unread) {
-                        out(HttpEvent::Odd(Anomaly::BadHead));
-                    }
+                    out(HttpEvent::Odd(Anomaly::BadHead));
                 }
             }
         }
@@ -446,7 +450,7 @@ impl Session {
         let is_request = dir == self.requests;
         let half = if is_request { &mut self.up } else { &mut self.down };
         match half.frames.hole(len) {
-            Hole::InData(stream) => {
+            Hole::InData { stream, missing } => {
                 let (of, open) = match self.streams.get_mut(&stream) {
                     Some(s) if is_request => {
                         s.due = if s.answered { s.due } else { UNPROMISED };
@@ -459,7 +463,7 @@ impl Session {
                     None => (Side::Response, false),
                 };
                 if open {
-                    out(HttpEvent::Gap { id: self.id(stream), of, body_goes_on: true });
+                    out(HttpEvent::Gap { id: self.id(stream), of, body_goes_on: true, missing });
                 }
             }
             Hole::InFrame => {}
@@ -480,7 +484,7 @@ impl Session {
                 s.adrift = true;
                 s.due = if is_request == s.answered { s.due } else { UNPROMISED };
                 if !(is_request && s.asked) {
-                    out(HttpEvent::Gap { id, of, body_goes_on: false });
+                    out(HttpEvent::Gap { id, of, body_goes_on: false, missing: None });
                 }
             }
         }

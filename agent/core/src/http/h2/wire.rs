@@ -5,6 +5,9 @@ pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Bytes of a frame's header.
 pub const HEADER: usize = 9;
 
+/// Longest frame of a type that is not known: the longest that any peer must take (RFC 9113 §4.2).
+const LONGEST_UNKNOWN: u32 = 1 << 14;
+
 /// Frame types (RFC 9113 §6).
 pub(super) mod kind {
     pub const DATA: u8 = 0;
@@ -57,7 +60,8 @@ impl Header {
             kind::PING => self.stream == 0 && self.length == 8,
             kind::GOAWAY => self.stream == 0 && self.length >= 8,
             kind::WINDOW_UPDATE => self.length == 4,
-            _ => true,
+            // An extension may say what it likes, but none says so much: rather it is no frame at all.
+            _ => self.length <= LONGEST_UNKNOWN,
         }
     }
 }

@@ -187,12 +187,14 @@ fn holed(bytes: &[u8], from: usize, to: usize, told: bool) -> (String, Hole) {
 #[test]
 fn holes_within_frames() {
     let data = [frame(kind::DATA, flag::END_STREAM | flag::PADDED, 1, b"\x02abcdef\0\0"), frame(kind::DATA, 0, 3, b"x")].concat();
-    assert_eq!(holed(&data, 12, 14, true).0, "1: ab\nInData(1)\n1: ef\n1: end\n3: x\n");
+    assert_eq!(holed(&data, 12, 14, true).0, "1: ab\nInData { stream: 1, missing: Some(2) }\n1: ef\n1: end\n3: x\n");
     // To the end of the frame, into the padding, and the pad length itself.
-    assert_eq!(holed(&data, 12, 18, true).0, "1: ab\nInData(1)\n1: end\n3: x\n");
-    assert_eq!(holed(&data, 12, 17, true).0, "1: ab\nInData(1)\n1: end\n3: x\n");
-    assert_eq!(holed(&data, 9, 11, true).0, "InData(1)\n1: end\n3: x\n");
+    assert_eq!(holed(&data, 12, 18, true).0, "1: ab\nInData { stream: 1, missing: Some(4) }\n1: end\n3: x\n");
+    assert_eq!(holed(&data, 12, 17, true).0, "1: ab\nInData { stream: 1, missing: Some(4) }\n1: end\n3: x\n");
+    assert_eq!(holed(&data, 9, 11, true).0, "InData { stream: 1, missing: None }\n1: end\n3: x\n");
     assert_eq!(holed(&data, 16, 17, true).0, "1: abcdef\nInFrame\n1: end\n3: x\n");
+    // The end of the stream as well: when it came is not known.
+    assert_eq!(holed(&data, 16, 18, true).0, "1: abcdef\nInData { stream: 1, missing: Some(0) }\n1: end\n3: x\n");
     let heads = [frame(kind::HEADERS, flag::END_STREAM, 1, b"abcdef"), frame(kind::CONTINUATION, flag::END_HEADERS, 1, b"gh")].concat();
     assert_eq!(holed(&heads, 10, 12, true).0, "InFrame\n1: headers at 0 Lost end\n");
     assert_eq!(holed(&heads, 25, 26, true).0, "InFrame\n1: headers at 0 Lost end\n");

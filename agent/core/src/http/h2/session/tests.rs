@@ -52,8 +52,8 @@ fn shown(event: HttpEvent<'_>) -> String {
         HttpEvent::RequestEnd { id } => format!("{id}: asked\n"),
         HttpEvent::Response { id, begun, head } => format!("{id}: {} {:?} at {}\n", head.status, head.media, begun.unix_nanos()),
         HttpEvent::ResponseBody { id, bytes } => format!("{id}: < {}\n", bytes.escape_ascii()),
-        HttpEvent::Gap { id, of, body_goes_on } => format!("{id}: gap in {of:?}, goes on: {body_goes_on}\n"),
-        HttpEvent::Trailers { id, grpc_status } => format!("{id}: trailers {grpc_status:?}\n"),
+        HttpEvent::Gap { id, of, body_goes_on, .. } => format!("{id}: gap in {of:?}, goes on: {body_goes_on}\n"),
+        HttpEvent::Trailers { id, grpc_status, .. } => format!("{id}: trailers {grpc_status:?}\n"),
         HttpEvent::Over { id, how, by, at } => {
             let since = at.map_or(String::new(), |at| format!(" since {}", at.unix_nanos()));
             format!("{id}: {how:?} by {}{since}\n", by.as_str())
@@ -542,6 +542,18 @@ fn a_request_is_whole_with_its_last_promised_byte() {
             1: > :1}
             1: asked
             1: 400 EventStream at 5
+            1: < no
+            1: Complete by end_stream
+        "#]],
+    );
+    // More than was promised is no part of it, as little as when it comes in a frame of its own (found by fuzzing).
+    check(
+        after_hello(vec![ask(), Client(data(1, false, b"{\"a\":1}and more")), Server(answer(1, "400")), Server(data(1, true, b"no"))]),
+        expect![[r#"
+            1: Post "/v1/chat/completions" of h.test at 2
+            1: > {\"a\":1}
+            1: asked
+            1: 400 EventStream at 4
             1: < no
             1: Complete by end_stream
         "#]],
