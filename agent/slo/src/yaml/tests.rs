@@ -127,7 +127,7 @@ fn large_files_are_read_in_passes() {
     let anchors =
         (0..60).map(|i| format!("{}- &a{i}\n", " ".repeat(i))).collect::<String>() + &" ".repeat(60) + "[" + &"x, ".repeat(20_000) + "]";
     let hostile = [tabs, quoted, anchors, "a: b\n".repeat(90_000), "- ".repeat(1_000_000), "{".repeat(1_000_000), "&a ".repeat(1_000_000)];
-    for (text, taken) in hostile.into_iter().zip([true, true, true, true, false, false, false]) {
+    for (text, taken) in hostile.into_iter().zip([true, true, true, true, false, false, true]) {
         assert_eq!(parse(&text, 0).is_ok(), taken, "{:?}", text.get(..20));
         assert!(crate::spec::load(&[("slo.yaml", &text), ("slo.json", &text)]).refused());
     }
