@@ -1,5 +1,7 @@
 //! What is kept over a restart, a change of the files, and a step of the clock.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests state their expectations by unwrap")]
+
 mod common;
 
 use common::{DAY, HOUR, MINUTE, SECOND, objective, request, slo};
