@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokengauge_core::inference::Inference;
 use tokengauge_core::pipeline::{Options, Pipeline, PipelineStats};
 use tokengauge_core::stats::snapshot::Counter;
-use tokengauge_core::stream::{ConnId, StreamEvent, Timestamp, Verdict};
+use tokengauge_core::stream::{ConnId, Direction, StreamEvent, Timestamp, Verdict};
 use tokengauge_core::tls::{self, Decrypt, KeyLog};
 
 use crate::tap::{Sink, Tap};
@@ -108,6 +108,20 @@ impl<P: Progress> Driver<P> {
         (at, decrypt.as_mut().map_or(Verdict::Watch, |stage| stage.push(event, &mut sink)))
     }
 
+    /// What follows from an event.
+    #[inline]
+    fn after(&mut self, conn: ConnId, at: Option<Timestamp>) {
+        if !self.finished.is_empty() {
+            self.hand_over(0, conn);
+        }
+        // A tap that is never idle never ticks.
+        if let Some(at) = at
+            && self.ticked.is_none_or(|t| at.since(t) >= TICK)
+        {
+            self.tick(at);
+        }
+    }
+
     fn hand_over(&mut self, kind: u8, conn: ConnId) {
         let (frame, step) = self.place;
         self.progress.order((frame, step, kind, conn));
@@ -126,15 +140,7 @@ impl<P: Progress> Sink for Driver<P> {
             }
             StreamEvent::Identified { .. } => (None, self.pipeline.push(event, &mut self.finished)),
         };
-        if !self.finished.is_empty() {
-            self.hand_over(0, conn);
-        }
-        // A tap that is never idle never ticks.
-        if let Some(at) = at
-            && self.ticked.is_none_or(|t| at.since(t) >= TICK)
-        {
-            self.tick(at);
-        }
+        self.after(conn, at);
         verdict
     }
 
@@ -142,7 +148,17 @@ impl<P: Progress> Sink for Driver<P> {
         self.place = (frame, step);
     }
 
-    fn soon(&self, conns: &[ConnId]) {
+    #[inline]
+    fn data(&mut self, tag: &mut u32, conn: ConnId, dir: Direction, at: Timestamp, bytes: &[u8]) -> Verdict {
+        if self.decrypt.is_some() {
+            return self.event(StreamEvent::Data { conn, dir, at, bytes });
+        }
+        let verdict = self.pipeline.tagged(tag, conn, dir, at, bytes, &mut self.finished);
+        self.after(conn, Some(at));
+        verdict
+    }
+
+    fn soon(&self, conns: &[(ConnId, u32)]) {
         self.pipeline.soon(conns);
     }
 

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Writes a large capture for the bench: many chat-completions streams at once, interleaved packet by packet.
 
-Beside OUT.pcap stands OUT.pcap.truth.jsonl: one line per stream with its id, its counts and its true instants in
+Each of STREAMS requests is answered with CHUNKS events of generated text, one about every 20 ms, one packet each. On HTTP/1.1 each has
+a connection of its own; with --h2 (prior knowledge) 50 share one, one DATA frame an event; with --gzip bodies are compressed, flushed
+after each event. Beside OUT.pcap stands OUT.pcap.truth.jsonl: a line per stream with its id, its counts and its instants in
 microseconds, which are exactly those of the packets.
 
-With --open N there are N connections instead, each with one answer that has begun and goes on beyond the end of the capture.
+With --open the answers begin and go on beyond the end of the capture: the head, two events, and when all have got that far a third.
 
-Usage: genload.py OUT.pcap [--mb 200] [--connections 200] [--seed 1] [--open N]
+Usage: genload.py OUT.pcap [--streams 1500] [--chunks 400] [--h2] [--gzip] [--open] [--seed 7]
 """
 
 from __future__ import annotations
@@ -17,8 +19,9 @@ import json
 import random
 import struct
 import sys
+import zlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "lib"))
 
@@ -26,156 +29,167 @@ import pcapgen as pg  # noqa: E402 (the path above comes first)
 
 START_US = 1_700_000_000_000_000
 SERVER = (pg.address("10.0.0.1"), 8000)
-PADDING = "abcdefghijklmnopqrstuvwx"
+PER_CONNECTION = 50
+WORDS = ["the", " model", " streams", " tokens", " over", " a", " wire", ",", " and", " we", " watch", "."]
 _RECORD, _TCP = struct.Struct("<IIII"), struct.Struct(">HHIIBBHHH")
+
+# What an end (0: client, 1: server) sends at an instant.
+Message = tuple[int, int, bytes]
+Packet = tuple[int, int, int, bytes]
+
+
+def event(name: str, delta: dict[str, str], finish: str | None = None) -> bytes:
+    """A server-sent event with the fields and the length of OpenAI's."""
+    choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
+    shared = {"id": name, "object": "chat.completion.chunk", "created": 1700000000, "model": "gpt-4o-mini-2024-07-18"}
+    more = {"service_tier": "default", "system_fingerprint": "fp_0123456789", "choices": [choice], "usage": None}
+    return b"data: " + json.dumps(shared | more).encode() + b"\n\n"
 
 
 class Stream:
-    """One kept-alive connection with one request after another; `step` writes its next packet."""
+    """One request and the events of its answer, with their instants."""
 
-    def __init__(self, index: int, dice: random.Random, at_us: int) -> None:
-        self.client = (pg.address(f"10.{1 + (index >> 16)}.{index >> 8 & 255}.{index & 255}"), 30_000 + index % 30_000)
-        self.index, self.dice, self.next_us = index, dice, at_us
-        self.seq = [dice.getrandbits(32), dice.getrandbits(32)]
-        self.heads: dict[tuple[int, int], tuple[bytes, int]] = {}
-        self.requests, self.sent, self.length = 0, -1, 0
-        self.prefix = self.suffix = b""
-        self.truth: dict[str, object] = {}
-        self.handshake = 0
-        self.opening = b""
+    def __init__(self, number: int, chunks: int, dice: random.Random, start_us: int) -> None:
+        self.name, self.number = f"chatcmpl-{number:08x}", number
+        self.start_us = start_us
+        prompt = "x" * dice.randint(100, 4000)
+        body = {"model": "gpt-4o-mini", "stream": True, "stream_options": {"include_usage": True}}
+        self.body = json.dumps(body | {"messages": [{"role": "user", "content": prompt}]}).encode()
+        self.chunks, self.dice = chunks, dice
+        self.truth: dict[str, object] = {"id": self.name, "output_tokens": chunks}
 
-    def packet(self, out: BinaryIO, at_us: int, end: int, flags: int, payload: bytes) -> int:
-        """Writes one packet; returns its size in the file."""
+    def events(self, opened: bool) -> Iterator[tuple[int, bytes, bool]]:
+        """Instant, event, and whether it is the last one."""
+        at = self.start_us + int(self.dice.lognormvariate(-1.5, 0.5) * 1e6)
+        yield at - 1000, event(self.name, {"role": "assistant", "content": ""}), False
+        said = [event(self.name, {"content": word}) for word in WORDS]
+        self.truth |= {"t_request_us": self.start_us, "t_first_us": at}
+        for n in range(self.chunks):
+            self.truth["t_last_us"] = at
+            yield at, self.dice.choice(said), False
+            at += 1 + (3_000_000 if opened and n == 1 else int(self.dice.lognormvariate(-4, 0.4) * 1e6))
+        if opened:
+            return
+        counts = {"prompt_tokens": 50, "completion_tokens": self.chunks, "total_tokens": 50 + self.chunks}
+        usage = {"id": self.name, "object": "chat.completion.chunk", "model": "gpt-4o-mini", "choices": [], "usage": counts}
+        yield at, event(self.name, {}, "stop"), False
+        yield at + 100, b"data: " + json.dumps(usage).encode() + b"\n\n", False
+        yield at + 200, b"data: [DONE]\n\n", True
+
+
+def coder(gzip: bool) -> Callable[[bytes, bool], bytes]:
+    """Compresses one event after the other; the last one ends the body."""
+    if not gzip:
+        return lambda data, last: data
+    machine = zlib.compressobj(1, zlib.DEFLATED, 31)
+    return lambda data, last: machine.compress(data) + machine.flush(zlib.Z_FINISH if last else zlib.Z_SYNC_FLUSH)
+
+
+def http1(stream: Stream, gzip: bool, opened: bool) -> Iterator[Message]:
+    """A connection with one stream."""
+    code = coder(gzip)
+    yield stream.start_us, 0, pg.http_request(stream.body)
+    begin = pg.http_head(("Content-Encoding: gzip\r\n" if gzip else "") + "Transfer-Encoding: chunked\r\n")
+    for at, data, last in stream.events(opened):
+        yield at, 1, begin + pg.chunk(code(data, last)) + (b"0\r\n\r\n" if last else b"")
+        begin = b""
+
+
+def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+    """A frame of HTTP/2 (RFC 9113 section 4.1)."""
+    return len(payload).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big") + payload
+
+
+def fields(*pairs: tuple[str, str]) -> bytes:
+    """A header block of literals that enter no table (RFC 7541 section 6.2.2)."""
+    text = b""
+    for name, value in pairs:
+        text += b"\0" + bytes((len(name),)) + name.encode() + bytes((len(value),)) + value.encode()
+    return text
+
+
+def http2(streams: list[Stream], gzip: bool, opened: bool) -> Iterator[Message]:
+    """A connection whose streams are all under way at once."""
+    begun = streams[0].start_us
+    yield begun - 300, 0, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, b"")
+    yield begun - 200, 1, frame(4, 0, 0, b"") + frame(4, 1, 0, b"")
+
+    def one(number: int, stream: Stream) -> Iterator[Message]:
+        code = coder(gzip)
+        asked = [(":method", "POST"), (":scheme", "http"), (":authority", "api.example.test"), (":path", "/v1/chat/completions")]
+        head = frame(1, 4, number, fields(*asked, ("content-type", "application/json")))
+        yield stream.start_us, 0, head + frame(0, 1, number, stream.body)
+        said = [("content-type", "text/event-stream")] + ([("content-encoding", "gzip")] if gzip else [])
+        begin = frame(1, 4, number, b"\x88" + fields(*said))
+        for at, data, last in stream.events(opened):
+            yield at, 1, begin + frame(0, int(last), number, code(data, last))
+            begin = b""
+
+    yield from heapq.merge(*(one(2 * n + 1, stream) for n, stream in enumerate(streams)), key=lambda message: message[0])
+
+
+def packets(client: tuple[bytes, int], messages: Iterator[Message], opened: bool) -> Iterator[Packet]:
+    """A connection's packets: instant, sending end, flags, payload."""
+    first = next(messages)
+    at = first[0] - 500
+    for end, flags in ((0, pg.SYN), (1, pg.SYN | pg.ACK), (0, pg.ACK)):
+        yield at, end, flags, b""
+        at += 50
+    for at_us, end, data in (message for part in ([first], messages) for message in part):
+        for begin in range(0, len(data), pg.MTU_PAYLOAD):
+            at = max(at, at_us)
+            yield at, end, pg.ACK | pg.PSH, data[begin : begin + pg.MTU_PAYLOAD]
+    if not opened:
+        for end, flags in ((0, pg.FIN | pg.ACK), (1, pg.FIN | pg.ACK), (0, pg.ACK)):
+            at += 50
+            yield at, end, flags, b""
+
+
+def records(number: int, messages: Iterator[Message], dice: random.Random, opened: bool) -> Iterator[tuple[int, bytes]]:
+    """A connection's records of the file, with their instants."""
+    client = (pg.address(f"10.{1 + (number >> 16)}.{number >> 8 & 255}.{number & 255}"), 30_000 + number % 30_000)
+    seq, ends = [dice.getrandbits(32), dice.getrandbits(32)], (client, SERVER)
+    heads: dict[tuple[int, int], bytes] = {}
+    for at, end, flags, payload in packets(client, messages, opened):
         key = (end, len(payload))
-        if key not in self.heads:
-            source, target = (self.client, SERVER) if end == 0 else (SERVER, self.client)
-            self.heads[key] = (pg.frame(source, target, 0, 0, 0, payload)[:34], 54 + len(payload))
-        head, size = self.heads[key]
-        ports = (self.client[1], SERVER[1]) if end == 0 else (SERVER[1], self.client[1])
-        tcp = _TCP.pack(*ports, self.seq[end], self.seq[1 - end] if flags != pg.SYN else 0, 0x50, flags, 0xFFFF, 0, 0)
-        out.write(_RECORD.pack(at_us // 1_000_000, at_us % 1_000_000, size, size) + head + tcp + payload)
-        self.seq[end] = self.seq[end] + len(payload) + (1 if flags & (pg.SYN | pg.FIN) else 0) & 0xFFFFFFFF
-        return 16 + size
-
-    def open(self, out: BinaryIO) -> int:
-        """The next packet of the handshake, so that the file stays in order of time."""
-        end, flags = ((0, pg.SYN), (1, pg.SYN | pg.ACK), (0, pg.ACK))[self.handshake]
-        self.handshake += 1
-        written = self.packet(out, self.next_us, end, flags, b"")
-        self.next_us += 20
-        return written
-
-    def begin(self, out: BinaryIO) -> int:
-        """The next request, and the answer's head with the role-only event."""
-        now, dice = self.next_us, self.dice
-        name = f"chatcmpl-{self.index:05d}-{self.requests:04d}"
-        self.requests += 1
-        self.length, self.sent = dice.randint(40, 400), 0
-        shared = f'data: {{"id":"{name}","object":"chat.completion.chunk","created":1700000000,"model":"bench-1",'
-        shared += '"service_tier":"default","system_fingerprint":"fp_0123456789",'
-        self.prefix = (shared + '"choices":[{"index":0,"delta":{"content":" t').encode()
-        self.suffix = f'"}},"logprobs":null,"finish_reason":null}}],"obfuscation":"{PADDING}"}}\n\n'.encode()
-        role = shared + '"choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}]}\n\n'
-        self.truth = {"id": name, "t_request_us": now, "output_tokens": self.length}
-        prompt = "x" * dice.randint(20, 900)
-        body = f'{{"model":"bench-1","stream":true,"messages":[{{"role":"user","content":"{prompt}"}}]}}'.encode()
-        written = self.packet(out, now, 0, pg.ACK | pg.PSH, pg.http_request(body))
-        self.next_us = now + dice.randint(50_000, 600_000)
-        # The head leaves with the first token's iteration; it is written in the same packet as the role-only event.
-        self.opening = pg.http_head() + pg.chunk(role.encode())
-        return written
-
-    def step(self, out: BinaryIO, truth: list[str]) -> int:
-        """Writes what is due at `next_us` and sets the next instant; returns the bytes written."""
-        if self.handshake < 3:
-            return self.open(out)
-        if self.sent < 0:
-            return self.begin(out)
-        now = self.next_us
-        if self.sent < self.length:
-            data = pg.chunk(b"%s%05d%s" % (self.prefix, self.sent, self.suffix))
-            if self.sent == 0:
-                self.truth["t_first_us"] = now
-                data = self.opening + data
-            written = self.packet(out, now, 1, pg.ACK | pg.PSH, data)
-            if self.sent % 2:
-                written += self.packet(out, now, 0, pg.ACK, b"")
-            self.truth["t_last_us"] = now
-            self.sent += 1
-            self.next_us = now + self.dice.randint(5_000, 40_000)
-            return written
-        end = pg.chunk(pg.chat_end(str(self.truth["id"]), self.length)) + b"0\r\n\r\n"
-        self.truth["t_done_us"] = now
-        truth.append(json.dumps(self.truth))
-        self.sent = -1
-        self.next_us = now + self.dice.randint(1_000, 200_000)
-        return self.packet(out, now, 1, pg.ACK | pg.PSH, end)
-
-    def finish(self, out: BinaryIO, truth: list[str]) -> int:
-        """No further request; what is under way is played to its end."""
-        return self.step(out, truth) if self.sent >= 0 else 0
-
-
-def write(path: Path, size: int, connections: int, seed: int) -> tuple[int, int]:
-    """Writes the capture and its truth; returns bytes and streams."""
-    dice = random.Random(seed)
-    starts = [START_US + dice.randint(0, 500_000) for _ in range(connections)]
-    streams = [Stream(index, random.Random(f"{seed} {index}"), at_us) for index, at_us in enumerate(starts)]
-    queue = [(stream.next_us, stream.index) for stream in streams]
-    heapq.heapify(queue)
-    truth: list[str] = []
-    with path.open("wb", buffering=1 << 20) as out:
-        out.write(pg.file_header())
-        written = 24
-        while queue:
-            stream = streams[queue[0][1]]
-            wrote = stream.step(out, truth) if written < size else stream.finish(out, truth)
-            written += wrote
-            if wrote:
-                heapq.heapreplace(queue, (stream.next_us, stream.index))
-            else:
-                heapq.heappop(queue)
-    path.with_name(path.name + ".truth.jsonl").write_text("\n".join(truth) + "\n")
-    return written, len(truth)
-
-
-def write_open(path: Path, connections: int, seed: int) -> int:
-    """Writes the beginnings of so many answers: the request, the head, two chunks, connection after connection, then a third one each."""
-    dice = random.Random(seed)
-    streams = [Stream(index, dice, START_US + index * 100) for index in range(connections)]
-    written = 24
-    with path.open("wb", buffering=1 << 20) as out:
-        out.write(pg.file_header())
-        for stream in streams:
-            stream.length = 1 << 30
-            for _ in range(3):
-                written += stream.open(out)
-            written += stream.begin(out)
-            stream.length = 1 << 30
-            stream.next_us = START_US + stream.index * 100 + 5_000
-            for _ in range(2):
-                written += stream.step(out, [])
-                stream.next_us = START_US + stream.index * 100 + 6_000
-        for stream in streams:
-            stream.next_us = START_US + connections * 100 + 10_000 + stream.index
-            written += stream.step(out, [])
-    return written
+        if key not in heads:
+            heads[key] = pg.frame(ends[end], ends[1 - end], 0, 0, 0, payload)[:34]
+        ack = seq[1 - end] if flags & pg.ACK else 0
+        tcp = _TCP.pack(ends[end][1], ends[1 - end][1], seq[end], ack, 0x50, flags, 0xFFFF, 0, 0)
+        size = 54 + len(payload)
+        yield at, _RECORD.pack(at // 1_000_000, at % 1_000_000, size, size) + heads[key] + tcp + payload
+        seq[end] = seq[end] + len(payload) + (1 if flags & (pg.SYN | pg.FIN) else 0) & 0xFFFFFFFF
 
 
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--mb", type=int, default=200)
-    parser.add_argument("--connections", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--open", type=int, metavar="N")
+    parser.add_argument("--streams", type=int, default=1500)
+    parser.add_argument("--chunks", type=int, default=400)
+    parser.add_argument("--h2", action="store_true")
+    parser.add_argument("--gzip", action="store_true")
+    parser.add_argument("--open", action="store_true")
+    parser.add_argument("--seed", type=int, default=7)
     args = parser.parse_args()
-    if args.open:
-        print(json.dumps({"file": str(args.out), "bytes": write_open(args.out, args.open, args.seed), "streams": args.open}))
-        return
-    written, streams = write(args.out, args.mb << 20, args.connections, args.seed)
-    print(json.dumps({"file": str(args.out), "bytes": written, "streams": streams}))
+    dice = random.Random(args.seed)
+    # Open streams begin one after the other, closely; others within 20 s.
+    starts = [START_US + (n * 20 if args.open else dice.randrange(20_000_000)) for n in range(args.streams)]
+    streams = [Stream(n, 3 if args.open else args.chunks, random.Random(args.seed + n), start) for n, start in enumerate(starts)]
+    if args.h2:
+        groups = [sorted(streams[n : n + PER_CONNECTION], key=lambda s: s.start_us) for n in range(0, len(streams), PER_CONNECTION)]
+        connections = [http2(group, args.gzip, args.open) for group in groups]
+    else:
+        connections = [http1(stream, args.gzip, args.open) for stream in streams]
+    written = 24
+    with args.out.open("wb", buffering=1 << 20) as out:
+        out.write(pg.file_header())
+        every = (records(n, messages, dice, args.open) for n, messages in enumerate(connections))
+        for _, record in heapq.merge(*every, key=lambda record: record[0]):
+            written += out.write(record)
+    lines = (json.dumps(stream.truth) + "\n" for stream in streams)
+    args.out.with_name(args.out.name + ".truth.jsonl").write_text("".join(lines))
+    print(json.dumps({"file": str(args.out), "bytes": written, "streams": len(streams)}))
 
 
 if __name__ == "__main__":

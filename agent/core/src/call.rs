@@ -10,7 +10,7 @@ mod reading;
 use crate::anomaly::Anomaly;
 use crate::dialect::body::{Asked, http_error_kind};
 use crate::dialect::shape::Shape;
-use crate::dialect::{self, Dialect, FrameKind, LlmEvent, Match, Reader};
+use crate::dialect::{self, Dialect, FrameKind, LlmEvent, Match, Output, Reader};
 use crate::facts::Facts;
 use crate::framing::json::Skeleton;
 use crate::framing::{Frame, Framer, Framing, Unit};
@@ -243,6 +243,26 @@ impl Call {
             self.response_bytes += bytes.len() as u64;
             self.measure.timeline.buffered() - before
         })
+    }
+
+    /// What the next event of the response looks like if it is like the last one, when it may be taken by [`Call::again`].
+    #[inline]
+    pub fn steady(&self) -> Option<&Shape> {
+        let Body::Stream(Framer::Sse(framer)) = &self.body else { return None };
+        let known = self.measure.facts.recognised && !self.measure.timeline.terminated();
+        if !known || self.decoder.is_some() || !framer.is_idle() {
+            return None;
+        }
+        self.shape().filter(|shape| shape.known().is_some())
+    }
+
+    /// Events came at these instants, `bytes` of them together, which were all like the last one: each of them one piece of output. Returns
+    /// by how much more is buffered.
+    pub fn again(&mut self, instants: impl Iterator<Item = Timestamp>, choice: u32, kind: Output, bytes: u64) -> usize {
+        let before = self.measure.timeline.buffered();
+        self.response_bytes += bytes;
+        self.measure.timeline.deltas(instants, choice, kind);
+        self.measure.timeline.buffered() - before
     }
 
     /// Asks for the memory that [`Call::event`] will need, but for the shape's. The result says nothing.

@@ -60,6 +60,26 @@ impl Calls {
         Some(more)
     }
 
+    /// Lets the call of an exchange take what [`Call::again`] takes. Returns by how much more is buffered.
+    #[inline]
+    pub fn again(&mut self, id: ExchangeId, step: impl FnOnce(&mut Call) -> usize) -> usize {
+        let Some(counted) = self.counted(id) else { return 0 };
+        let more = step(&mut counted.call);
+        counted.buffered += more;
+        self.buffered += more;
+        more
+    }
+
+    /// The call of an exchange.
+    #[inline]
+    pub fn get(&self, id: ExchangeId) -> Option<&Call> {
+        let counted = match &self.first {
+            Some((first, counted)) if *first == id => Some(counted),
+            _ => self.more.get(&id),
+        };
+        counted.map(|counted| counted.call.as_ref())
+    }
+
     /// The call that is under way, where it is the only one, as mostly on HTTP/1.1.
     pub fn only(&self) -> Option<&Call> {
         self.first.as_ref().map(|(_, counted)| counted.call.as_ref())
@@ -73,6 +93,12 @@ impl Calls {
         };
         self.buffered -= counted.buffered;
         Some(counted.call)
+    }
+
+    /// A call is over, if `is` holds of it.
+    pub fn remove_if(&mut self, id: ExchangeId, is: impl FnOnce(&Call) -> bool) -> Option<Box<Call>> {
+        let is = self.counted(id).is_some_and(|counted| is(&counted.call));
+        if is { self.remove(id) } else { None }
     }
 
     /// Every call.

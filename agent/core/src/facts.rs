@@ -23,7 +23,7 @@ pub struct Facts {
     /// Whether the client took the inference back, by a word of its API.
     pub cancelled: bool,
     /// What the server says about its own time.
-    pub server: Option<ServerTiming>,
+    pub server: Option<Box<ServerTiming>>,
     /// Whether the answer is one of the dialect's.
     pub recognised: bool,
     /// Whether there was an answer of another form.
@@ -76,8 +76,8 @@ impl Facts {
                 self.failed = Some(known.or(kind));
             }
             LlmEvent::Server(timing) => {
-                let old = self.server.unwrap_or_default();
-                self.server = Some(ServerTiming {
+                let old = self.server.take().unwrap_or_default();
+                self.server = Some(Box::new(ServerTiming {
                     queue: timing.queue.or(old.queue),
                     prefill: timing.prefill.or(old.prefill),
                     ttft: timing.ttft.or(old.ttft),
@@ -85,7 +85,7 @@ impl Facts {
                     decode: timing.decode.or(old.decode),
                     total: timing.total.or(old.total),
                     load: timing.load.or(old.load),
-                });
+                }));
             }
             LlmEvent::Cancelled => self.cancelled = true,
             LlmEvent::Delta { .. } | LlmEvent::ToolStart | LlmEvent::Tokens(_) => {}

@@ -197,7 +197,7 @@ impl Measure {
             chunks,
             timing,
             gaps,
-            server_timing: self.facts.server,
+            server_timing: self.facts.server.map(|server| *server),
         }
     }
 

@@ -16,7 +16,8 @@ use crate::anomaly::{Anomalies, Anomaly};
 use crate::call::Call;
 use crate::calls::Calls;
 use crate::dialect::LlmEvent;
-use crate::http::event::{HttpEvent, Over};
+use crate::dialect::shape::Shape;
+use crate::http::event::{ExchangeId, HttpEvent, Over};
 use crate::http::head::Upgrade;
 use crate::http::session::Session;
 use crate::inference::Inference;
@@ -25,12 +26,16 @@ use crate::socket::{Desk, Socket};
 use crate::stream::{ConnId, ConnInfo, Direction, End, GapReason, StreamEvent, Timestamp, Verdict};
 
 mod detecting;
+mod lane;
 mod late;
 mod sink;
 mod soon;
+mod tunnels;
 
 use detecting::Detecting;
+use lane::Lanes;
 use sink::Sink;
+use tunnels::Tunnels;
 
 pub use late::{Late, Overdue};
 pub use soon::SOON;
@@ -82,10 +87,14 @@ impl Default for Options {
     }
 }
 
+/// What a tap may keep with a direction of a connection, so that the pipeline need not look for it: see [`Pipeline::tagged`]. 0 is good for any.
+pub type Tag = u32;
+
 /// The pipeline of one tap.
 #[derive(Debug, Default)]
 pub struct Pipeline {
     options: Options,
+    lanes: Lanes,
     /// Boxed, so that a look-up touches the few lines of the index and then just what it needs of the connection.
     conns: FxHashMap<ConnId, Box<Conn>>,
     stats: PipelineStats,
@@ -106,6 +115,8 @@ struct Conn {
     others: Option<u32>,
     /// Which directions have said that they are done.
     finished: [bool; 2],
+    /// Its lane, if it has one.
+    lane: Tag,
     info: ConnInfo,
 }
 
@@ -127,6 +138,8 @@ struct Http {
     upgraded: bool,
     /// What the connection has become.
     socket: Option<Box<Socket>>,
+    /// What some of its streams have become.
+    tunnels: Tunnels,
 }
 
 impl Pipeline {
@@ -139,7 +152,7 @@ impl Pipeline {
     pub fn stats(&self) -> PipelineStats {
         let running = |c: &Conn| match &c.stage {
             Stage::Detecting { .. } => 0,
-            Stage::Http(http) => http.calls.iter().filter(|(_, c)| c.is_llm()).count(),
+            Stage::Http(http) => http.calls.iter().filter(|(_, c)| c.is_llm()).count() + http.tunnels.in_flight(),
             Stage::Socket(socket) => socket.in_flight(),
         };
         let in_flight = self.conns.values().map(Box::as_ref).map(running).sum::<usize>() as u64;
@@ -154,7 +167,8 @@ impl Pipeline {
                 self.stats.open_connections += 1;
                 let from_start = info.from_start;
                 let stage = Stage::Detecting(Box::new(Detecting { first: [None, None], passed: 0, from_start, joined: None }));
-                self.conns.insert(conn, Box::new(Conn { stage, last: at, buffered: 0, others: Some(0), finished: [false; 2], info }));
+                self.conns
+                    .insert(conn, Box::new(Conn { stage, last: at, buffered: 0, others: Some(0), finished: [false; 2], lane: 0, info }));
                 Verdict::Watch
             }
             StreamEvent::Identified { conn, endpoints } => {
@@ -196,25 +210,6 @@ impl Pipeline {
         }
     }
 
-    /// Takes the next bytes of one direction of a connection, as [`StreamEvent::Data`] does.
-    #[inline]
-    pub fn data(&mut self, conn: ConnId, dir: Direction, at: Timestamp, bytes: &[u8], out: &mut Vec<Inference>) -> Verdict {
-        self.stats.bytes += bytes.len() as u64;
-        // The common case is one event in one chunk in one piece, like the one before.
-        if let Some(c) = self.conns.get_mut(&conn)
-            && let Stage::Http(http) = &mut c.stage
-            && let Some((id, part)) = http.session.whole_part(dir, at, bytes)
-            && let Some(more) = http.calls.event(id, at, part, &mut self.stats.events)
-        {
-            c.last = at;
-            if more == 0 {
-                return Verdict::Watch;
-            }
-            return self.work(conn, at, out, |_, _| {});
-        }
-        self.parse(conn, dir, at, bytes, out)
-    }
-
     fn parse(&mut self, conn: ConnId, dir: Direction, at: Timestamp, bytes: &[u8], out: &mut Vec<Inference>) -> Verdict {
         self.work(conn, at, out, |stage, sink| match stage {
             Stage::Detecting(detecting) => {
@@ -235,6 +230,7 @@ impl Pipeline {
     /// Lets `step` work on a connection, then sees to what follows from it: mutes, bounds, counts.
     fn work(&mut self, id: ConnId, at: Timestamp, out: &mut Vec<Inference>, step: impl FnOnce(&mut Stage, &mut Sink<'_>)) -> Verdict {
         let Some(conn) = self.conns.get_mut(&id) else { return Verdict::Mute };
+        self.lanes.settle(conn);
         conn.last = at;
         let mut sink = Sink {
             info: &conn.info,
@@ -248,6 +244,7 @@ impl Pipeline {
         };
         step(&mut conn.stage, &mut sink);
         let mute = sink.mute;
+        self.lanes.open(id, conn);
         let buffered = conn.stage.buffered();
         self.buffered = self.buffered + buffered - conn.buffered;
         conn.buffered = buffered;
@@ -274,12 +271,17 @@ impl Pipeline {
         }
         self.last_save = at;
         self.buffered = 0;
-        for conn in self.conns.values_mut() {
+        for (id, conn) in &mut self.conns {
+            self.lanes.settle(conn);
             match &mut conn.stage {
                 Stage::Detecting { .. } => {}
-                Stage::Http(http) => http.calls.save(),
+                Stage::Http(http) => {
+                    http.calls.save();
+                    http.tunnels.save();
+                }
                 Stage::Socket(socket) => socket.forget_gaps(),
             }
+            self.lanes.open(*id, conn);
             conn.buffered = conn.stage.buffered();
             self.buffered += conn.buffered;
         }
@@ -302,7 +304,8 @@ impl Pipeline {
     }
 
     fn forget(&mut self, id: ConnId) {
-        if let Some(conn) = self.conns.remove(&id) {
+        if let Some(mut conn) = self.conns.remove(&id) {
+            self.lanes.close(&mut conn);
             self.buffered -= conn.buffered;
             self.stats.open_connections -= 1;
         }
@@ -342,11 +345,18 @@ impl Stage {
 
 impl Http {
     fn new(session: Session) -> Self {
-        Self { session, calls: Calls::default(), upgraded: false, socket: None }
+        Self { session, calls: Calls::default(), upgraded: false, socket: None, tunnels: Tunnels::default() }
     }
 
     fn buffered(&self) -> usize {
-        self.session.buffered() + self.calls.buffered()
+        self.session.buffered() + self.calls.buffered() + self.tunnels.buffered()
+    }
+
+    /// The exchange whose response comes, and what its next event looks like if it is like the last one: when nothing else is under way.
+    #[inline]
+    fn steady(&self) -> Option<(ExchangeId, &Shape)> {
+        let id = self.session.before_chunk()?;
+        Some((id, self.calls.get(id)?.steady()?))
     }
 
     /// Takes the next bytes. What is HTTP no more goes to what the connection has become.
@@ -366,9 +376,19 @@ impl Http {
 
     /// Lets the session work and takes what it yields to the calls.
     fn run(&mut self, sink: &mut Sink<'_>, at: Timestamp, step: impl FnOnce(&mut Session, &mut dyn FnMut(HttpEvent<'_>))) {
-        let Self { session, calls, upgraded, socket } = self;
+        let Self { session, calls, upgraded, socket, tunnels } = self;
         let (requests, protocol, shared) = (session.requests(), session.protocol(), session.is_shared());
-        let mut take = |event: HttpEvent<'_>| {
+        let mut take = |mut event: HttpEvent<'_>| {
+            if !tunnels.is_empty() {
+                let Some(other) = tunnels.take(event, requests, at, sink) else { return };
+                event = other;
+            }
+            if let HttpEvent::Response { id, head, .. } = &mut event
+                && (200..300).contains(&head.status)
+                && let Some(asked) = calls.remove_if(*id, Call::asks_for_a_tunnel)
+            {
+                return tunnels.open(*id, requests, asked.into_head(), head.clone(), sink);
+            }
             let PipelineStats { anomalies, events: frames, .. } = &mut *sink.stats;
             let mut cx = Scratch { events: &mut *sink.events, anomalies, frames };
             match event {
@@ -405,10 +425,10 @@ impl Http {
         if *upgraded && sink.mute.is_none() {
             sink.mute = Some(Anomaly::Upgraded);
         }
-        if sink.mute == Some(Anomaly::NotLlm) && calls.iter().any(|(_, call)| call.may_be_llm()) {
+        if sink.mute == Some(Anomaly::NotLlm) && (!tunnels.is_empty() || calls.iter().any(|(_, call)| call.may_be_llm())) {
             sink.mute = None;
         }
-        if session.skipped() > FOOTING && calls.is_empty() {
+        if session.skipped() > FOOTING && calls.is_empty() && tunnels.is_empty() {
             sink.mute = Some(Anomaly::MissedStart);
         }
     }

@@ -284,6 +284,30 @@ impl Timeline {
         self.output(at, reasoning, !reasoning);
     }
 
+    /// Events as those of [`Timeline::delta`], all of one choice and kind.
+    pub fn deltas(&mut self, mut instants: impl Iterator<Item = Timestamp>, choice: u32, kind: Output) {
+        let Some(first) = instants.next() else { return };
+        self.delta(first, choice, kind);
+        // What happens once has happened; and mostly the choice is the only one.
+        if !matches!(self.first_choice, Some((only, Some(_))) if only == choice) {
+            return instants.for_each(|at| self.delta(at, choice, kind));
+        }
+        let (mut last, mut more, mut arrivals, mut stall) = (first, 0, 0, self.max_stall);
+        for at in instants {
+            let gap = at.nanos_since(last);
+            self.gaps.push(gap);
+            arrivals += u32::from(at != last);
+            stall = stall.max(gap);
+            more += 1;
+            last = at;
+        }
+        self.chunks.events += more;
+        self.chunks.generated += more;
+        self.chunks.reasoning += if kind.is_reasoning() { more } else { 0 };
+        self.chunks.arrivals += arrivals;
+        (self.first_choice, self.last_generated, self.max_stall) = (Some((choice, Some(last))), last, stall);
+    }
+
     #[inline]
     fn event(&mut self, at: Timestamp) {
         self.hole_since_frame = false;

@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use tokengauge_core::stream::{ConnId, StreamEvent, TapKind, Timestamp, Verdict};
+use tokengauge_core::stream::{ConnId, Direction, StreamEvent, TapKind, Timestamp, Verdict};
 
 pub mod pcap;
 pub mod tls;
@@ -20,8 +20,14 @@ pub trait Sink {
     /// a share of a capture, so that what the shares yield can be put into one order.
     fn at(&mut self, _frame: u64, _step: u8) {}
 
-    /// Bytes of these connections are about to come: a hint to fetch what will be needed. Changes nothing.
-    fn soon(&self, _conns: &[ConnId]) {}
+    /// The next bytes of a direction of a connection, as [`StreamEvent::Data`]. `tag` is kept with it by the tap, and is the sink's to set; it is 0
+    /// at first.
+    fn data(&mut self, _tag: &mut u32, conn: ConnId, dir: Direction, at: Timestamp, bytes: &[u8]) -> Verdict {
+        self.event(StreamEvent::Data { conn, dir, at, bytes })
+    }
+
+    /// Bytes of these connections are about to come, and with these tags: a hint to fetch what will be needed. Changes nothing.
+    fn soon(&self, _conns: &[(ConnId, u32)]) {}
 
     /// A key log that the capture itself carries; it holds for the TLS connections that follow.
     fn secrets(&mut self, _key_log: &[u8]) {}

@@ -100,14 +100,41 @@ enum Step {
 }
 
 /// What a frame of a batch is.
-#[derive(Clone, Copy)]
-enum Looked<'f> {
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Looked {
     /// Perhaps the next segment of a connection.
-    Seen(Seen<'f>),
+    Seen,
     /// Anything else.
     Other,
     /// Another share's.
     Foreign,
+}
+
+/// Frames that are handed on together, and what was found out about each.
+struct Batch<'f> {
+    frames: [Frame<'f>; BATCH],
+    len: usize,
+    looked: [Looked; BATCH],
+    seen: [Seen<'f>; BATCH],
+}
+
+impl<'f> Batch<'f> {
+    fn new() -> Self {
+        let none = Frame { at: Timestamp::default(), link: None, bytes: &[], original: 0 };
+        Self { frames: [none; BATCH], len: 0, looked: [Looked::Other; BATCH], seen: [Seen::default(); BATCH] }
+    }
+
+    fn is_full(&self) -> bool {
+        self.len == BATCH
+    }
+
+    #[inline]
+    fn push(&mut self, frame: Frame<'f>) {
+        if let Some(place) = self.frames.get_mut(self.len) {
+            *place = frame;
+            self.len += 1;
+        }
+    }
 }
 
 /// Frames in, events out: what file and live capture share.
@@ -144,37 +171,44 @@ impl<'a> Driver<'a> {
         self.sink.secrets(key_log);
     }
 
-    /// At most [`BATCH`] frames, in order. All are looked at first; the few that are no plain next segment are read again.
+    /// The frames of a batch, in order. All are looked at first; the few that are no plain next segment are read again.
     #[inline]
-    fn frames(&mut self, frames: &[Frame<'_>]) {
-        let mut all = [Looked::Other; BATCH];
-        let (mut soon, mut known) = ([ConnId::default(); BATCH], 0);
+    fn frames(&mut self, batch: &mut Batch<'_>) {
+        let Batch { frames, len, looked, seen } = batch;
         let Share { number, of } = self.share;
-        for (frame, looked) in frames.iter().zip(&mut all) {
+        let frames = &frames[..std::mem::take(len)];
+        for ((frame, looked), seen) in frames.iter().zip(&mut *looked).zip(&mut *seen) {
             *looked = match frame.parse() {
                 Ok(segment) => {
                     let route = self.assembler.route(&segment);
-                    if of > 1 && route.share(of) != number {
-                        Looked::Foreign
-                    } else if let Some((conn, seen)) = self.assembler.look(&segment, &route) {
-                        (soon[known], known) = (conn, known + 1);
-                        Looked::Seen(seen)
-                    } else {
-                        Looked::Other
+                    match of > 1 && route.share(of) != number {
+                        true => Looked::Foreign,
+                        false if self.assembler.near(&segment, &route, seen) => Looked::Seen,
+                        false => Looked::Other,
                     }
                 }
                 Err(_) if number > 0 => Looked::Foreign,
                 Err(_) => Looked::Other,
             };
         }
+        let (mut soon, mut known) = ([(ConnId::default(), 0); BATCH], 0);
+        for ((_, looked), seen) in frames.iter().zip(&mut *looked).zip(&mut *seen) {
+            if *looked == Looked::Seen {
+                if self.assembler.look(seen) {
+                    (soon[known], known) = ((seen.id, seen.tag), known + 1);
+                } else {
+                    *looked = Looked::Other;
+                }
+            }
+        }
         self.sink.soon(&soon[..known]);
-        for (frame, looked) in frames.iter().zip(&all) {
+        for ((frame, looked), seen) in frames.iter().zip(&*looked).zip(&*seen) {
             match looked {
-                Looked::Seen(seen) => {
+                Looked::Seen => {
                     self.time(frame.at);
                     self.place(Step::Frame);
                     let sink = &mut *self.sink;
-                    if !self.assembler.push_seen(frame.at, seen, &mut |event| sink.event(event)) {
+                    if !self.assembler.push_seen(frame.at, seen, |tag, conn, dir, bytes| sink.data(tag, conn, dir, frame.at, bytes)) {
                         self.frame(frame);
                     }
                 }

@@ -17,8 +17,8 @@ impl Call {
     pub(super) fn answer(&self, skeleton: &Skeleton, http_error: bool, how: Over, cx: &mut Scratch<'_>) -> Option<Whole> {
         let mut dialect = self.dialect?;
         // What the head said stays.
-        let Facts { server, unread, recognised, usage, .. } = self.measure.facts;
-        let mut facts = Facts { server, unread, recognised, ..Facts::default() };
+        let Facts { ref server, unread, recognised, usage, .. } = self.measure.facts;
+        let mut facts = Facts { server: server.clone(), unread, recognised, ..Facts::default() };
         let body = match skeleton.finish() {
             Ok(body) if how == Over::Complete => body,
             Ok(_) => return Some(Whole { facts, dialect, readable: false }),

@@ -1,6 +1,7 @@
 //! A response's body, read piece by piece: cut into events, shown to the dialect, stamped.
 
 use super::*;
+use crate::framing::sse;
 
 /// Who reads an answer, and what makes another the better reader.
 pub(super) struct Who<'c> {
@@ -102,7 +103,7 @@ pub(super) fn is_whole(data: &[u8]) -> bool {
 #[inline]
 pub(super) fn again(body: &Body, reader: &dyn Reader, measure: &mut Measure, at: Timestamp, bytes: &[u8], frames: &mut u64) -> bool {
     let Body::Stream(Framer::Sse(framer)) = body else { return false };
-    let Some(frame) = framer.whole(bytes) else { return false };
+    let Some(frame) = sse::one_event(bytes).filter(|_| framer.is_idle()) else { return false };
     let Some((choice, kind)) = reader.shape().and_then(|shape| shape.delta(frame)) else { return false };
     if measure.timeline.terminated() {
         return false;

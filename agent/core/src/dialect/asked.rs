@@ -23,7 +23,7 @@ pub struct Sampling {
 
 impl Asked {
     fn sampling(&self) -> Option<&Sampling> {
-        [&self.generation_config, &self.options, &self.parameters, &self.sampling_params].into_iter().find_map(|o| o.0.as_ref())
+        [&self.generation_config, &self.options, &self.parameters, &self.sampling_params].into_iter().find_map(|o| o.0.as_deref())
     }
 
     /// Upper bound of output tokens, under whichever name.

@@ -71,15 +71,15 @@ pub struct Asked {
     pub max_gen_len: Count,
     /// Sampling in an object of its own (Gemini, Bedrock Converse and Nova, Titan).
     #[serde(alias = "generationConfig", alias = "inferenceConfig", alias = "textGenerationConfig")]
-    pub generation_config: Object<Sampling>,
+    pub generation_config: Object<Box<Sampling>>,
     /// Upper bound of output tokens (llama.cpp).
     pub n_predict: Count,
     /// Sampling in an object of its own (Ollama).
-    pub options: Object<Sampling>,
+    pub options: Object<Box<Sampling>>,
     /// Sampling in an object of its own (TGI, Triton).
-    pub parameters: Object<Sampling>,
+    pub parameters: Object<Box<Sampling>>,
     /// Sampling in an object of its own (SGLang).
-    pub sampling_params: Object<Sampling>,
+    pub sampling_params: Object<Box<Sampling>>,
 }
 
 /// An error in any of the forms of `wire.md` §9, inside a stream or as a body of its own.

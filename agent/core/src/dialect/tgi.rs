@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::framing::Frame;
 use crate::http::head::{Method, RequestHead, ResponseHead};
-use crate::inference::{Operation, ServerTiming, Usage};
+use crate::inference::{Operation, Usage};
 use crate::name::Name;
 
 use super::body::{Asked, Class, Count, ErrorField, Few, Flag, IsList, Length, Word};
@@ -93,8 +93,8 @@ pub(super) fn from_head(head: &ResponseHead, out: &mut Vec<LlmEvent>) {
     if head.tokens != (None, None) {
         out.push(LlmEvent::Usage(Usage { input: head.tokens.0, output: head.tokens.1, ..Usage::default() }));
     }
-    if head.timing != ServerTiming::default() {
-        out.push(LlmEvent::Server(head.timing));
+    if let Some(timing) = head.timing.as_deref() {
+        out.push(LlmEvent::Server(*timing));
     }
 }
 

@@ -11,7 +11,36 @@ use crate::framing::{Frame, MAX_EVENT, Unit, clear};
 /// Bytes of an event's name that are kept.
 const MAX_NAME: usize = 64;
 
-/// Cuts a body into events. What [`Framer::whole`] looks at stands first.
+/// The one event that `bytes` are, if they are one line of data, before it at most its name, and a blank line. That no line end stands in
+/// the data is for the caller to make sure; then [`Framer::push`] would hand on just this, if [`Framer::is_idle`].
+#[inline]
+pub fn one_event(bytes: &[u8]) -> Option<Frame<'_>> {
+    let rest = bytes.strip_suffix(b"\n\n");
+    if let Some(data) = rest.and_then(|rest| rest.strip_prefix(b"data: ")).filter(|data| !data.is_empty()) {
+        return Some(Frame { name: &[], data, error: false });
+    }
+    one_event_of_other_form(bytes)
+}
+
+/// Carriage returns, a name, no space behind the colon.
+fn one_event_of_other_form(bytes: &[u8]) -> Option<Frame<'_>> {
+    let crlf = bytes.strip_suffix(b"\r\n\r\n");
+    let mut rest = crlf.or_else(|| bytes.strip_suffix(b"\n\n"))?;
+    let mut name = &rest[..0];
+    if let Some(named) = rest.strip_prefix(b"event: ") {
+        let end = memchr::memchr(b'\n', named)?;
+        rest = &named[end + 1..];
+        name = if crlf.is_some() { named[..end].strip_suffix(b"\r")? } else { &named[..end] };
+        if name.len() > MAX_NAME || name.contains(&b'\r') {
+            return None;
+        }
+    }
+    let data = rest.strip_prefix(b"data:")?;
+    let data = data.strip_prefix(b" ").unwrap_or(data);
+    (!data.is_empty()).then_some(Frame { name, data, error: false })
+}
+
+/// Cuts a body into events. What [`Framer::is_idle`] looks at stands first.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Framer {
@@ -46,37 +75,11 @@ impl Framer {
         self.line.capacity() + self.data.capacity()
     }
 
-    /// The one event that `bytes` are, if nothing is pending and they are one line of data, before it at most its name, and a blank
-    /// line. That no line end stands in the data is for the caller to make sure; then [`Framer::push`] would hand on just this.
+    /// Whether what comes next begins an event.
     #[inline]
-    pub fn whole<'a>(&self, bytes: &'a [u8]) -> Option<Frame<'a>> {
-        let idle = self.line.is_empty() && self.name.is_empty() && !(self.has_data | self.raw | self.commented | self.after_cr);
-        if !idle || self.skip != Skip::No {
-            return None;
-        }
-        let rest = bytes.strip_suffix(b"\n\n");
-        if let Some(data) = rest.and_then(|rest| rest.strip_prefix(b"data: ")).filter(|data| !data.is_empty()) {
-            return Some(Frame { name: &[], data, error: false });
-        }
-        self.whole_of_other_form(bytes)
-    }
-
-    /// Carriage returns, a name, no space behind the colon.
-    fn whole_of_other_form<'a>(&self, bytes: &'a [u8]) -> Option<Frame<'a>> {
-        let crlf = bytes.strip_suffix(b"\r\n\r\n");
-        let mut rest = crlf.or_else(|| bytes.strip_suffix(b"\n\n"))?;
-        let mut name = &rest[..0];
-        if let Some(named) = rest.strip_prefix(b"event: ") {
-            let end = memchr::memchr(b'\n', named)?;
-            rest = &named[end + 1..];
-            name = if crlf.is_some() { named[..end].strip_suffix(b"\r")? } else { &named[..end] };
-            if name.len() > MAX_NAME || name.contains(&b'\r') {
-                return None;
-            }
-        }
-        let data = rest.strip_prefix(b"data:")?;
-        let data = data.strip_prefix(b" ").unwrap_or(data);
-        (!data.is_empty()).then_some(Frame { name, data, error: false })
+    pub fn is_idle(&self) -> bool {
+        let pending = self.has_data | self.raw | self.commented | self.after_cr;
+        self.line.is_empty() && self.name.is_empty() && !pending && self.skip == Skip::No
     }
 
     /// Bytes are missing here.
@@ -287,13 +290,13 @@ mod tests {
             let mut framer = Framer::default();
             framer.push(before.as_bytes(), &mut |_| ());
             let bytes = [first, field, data, end].concat();
-            let whole = framer.whole(bytes.as_bytes()).filter(|f| !f.data.contains(&b'\n') && !f.data.contains(&b'\r'));
+            let whole = one_event(bytes.as_bytes()).filter(|_| framer.is_idle()).filter(|f| !f.data.contains(&b'\n') && !f.data.contains(&b'\r'));
             if let Some(frame) = whole {
                 let want = format!("[{}] {}\n", String::from_utf8_lossy(frame.name), String::from_utf8_lossy(frame.data));
                 let mut got = String::new();
                 framer.push(bytes.as_bytes(), &mut |u| show(u, &mut got));
                 proptest::prop_assert_eq!(got, want);
-                proptest::prop_assert!(framer.whole(bytes.as_bytes()).is_some());
+                proptest::prop_assert!(framer.is_idle());
             }
         }
     }

@@ -140,7 +140,7 @@ pub struct ResponseHead {
     pub upgrade: Option<Upgrade>,
     /// What TGI and TEI say of their own time: `x-queue-time`, `x-total-time`, `x-time-per-token`. Only with answers that are no
     /// stream.
-    pub timing: ServerTiming,
+    pub timing: Option<Box<ServerTiming>>,
     /// Whether `Sec-WebSocket-Extensions` agrees on `permessage-deflate`, and how.
     pub deflate: Option<Deflate>,
     /// `grpc-encoding`.
@@ -311,6 +311,11 @@ impl Fields {
         self.host = host_name(value).or(self.host.take());
     }
 
+    /// Takes `:protocol` (RFC 8441 §4), which stands for `Upgrade`.
+    pub fn protocol(&mut self, value: &[u8]) {
+        self.upgrade = upgrade(value);
+    }
+
     /// `grpc-status`, where it stands among them.
     pub fn grpc_status(&self) -> Option<u32> {
         self.grpc_status
@@ -349,7 +354,7 @@ impl Fields {
             limits: self.limits,
             error_type: self.error_type,
             tokens: self.tokens,
-            timing: self.timing,
+            timing: (self.timing != ServerTiming::default()).then(|| Box::new(self.timing)),
             upgrade: self.upgrade,
             deflate: self.deflate,
             message_coding: self.message_coding,

@@ -62,12 +62,21 @@ impl Session {
         }
     }
 
-    /// Whose body's next part `bytes` are, and that part, if they are just that and nothing follows from them:
+    /// On HTTP/1.1, the exchange whose response's next chunk is due, if one is.
+    #[inline]
+    pub fn before_chunk(&self) -> Option<ExchangeId> {
+        match self {
+            Self::H1(s) => s.before_chunk(),
+            Self::H2(_) => None,
+        }
+    }
+
+    /// On HTTP/2, whose body's next part `bytes` are, and that part, if they are just that and nothing follows from them:
     /// [`Session::data`] would yield one [`HttpEvent::ResponseBody`], and need not be called.
     #[inline]
     pub fn whole_part<'a>(&mut self, dir: Direction, at: Timestamp, bytes: &'a [u8]) -> Option<(ExchangeId, &'a [u8])> {
         match self {
-            Self::H1(s) => s.whole_part(dir, bytes),
+            Self::H1(_) => None,
             Self::H2(s) => s.whole_part(dir, at, bytes),
         }
     }

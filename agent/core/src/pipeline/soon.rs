@@ -1,6 +1,7 @@
 //! Memory that will be needed is asked for together.
 
-use super::{Pipeline, Stage};
+use super::lane::Lane;
+use super::{Pipeline, Stage, Tag};
 use crate::stream::ConnId;
 
 /// Connections that [`Pipeline::soon`] looks at together.
@@ -12,17 +13,40 @@ impl Pipeline {
     /// With thousands of connections at once each of them is out of the cache when its turn comes, behind a chain of six pointers. A tap
     /// that has several packets at hand can wait for all of them together: one loop for each link of the chain, short enough that the
     /// processor works at all connections at once. One loop over the connections that follows each chain to its end gains nothing.
-    pub fn soon(&self, ids: &[ConnId]) {
+    ///
+    /// Where a tag is known there is a lane, and the chain has two links.
+    pub fn soon(&self, ids: &[(ConnId, Tag)]) {
+        let mut lanes = [None; SOON];
+        let mut all = 0;
+        let mut rest = 0;
+        for (lane, (_, tag)) in lanes.iter_mut().zip(ids) {
+            *lane = self.lanes.get(*tag);
+            all ^= lane.map_or(0, Lane::touch);
+            rest += usize::from(*tag == 0);
+        }
+        for lane in lanes.iter().flatten() {
+            all ^= u64::from(lane.shape().touch());
+        }
+        std::hint::black_box(all);
+        if rest > 0 {
+            self.soon_without_lane(ids);
+        }
+    }
+
+    fn soon_without_lane(&self, ids: &[(ConnId, Tag)]) {
         let mut conns = [None; SOON];
         let mut calls = [None; SOON];
         let mut shapes = [None; SOON];
         let mut all = 0;
-        for (conn, id) in conns.iter_mut().zip(ids) {
+        for (conn, (id, _)) in conns.iter_mut().zip(ids.iter().filter(|(_, tag)| *tag == 0)) {
             *conn = self.conns.get(id);
         }
         let mut https = [None; SOON];
         for (http, conn) in https.iter_mut().zip(conns.iter().flatten()) {
-            if let Stage::Http(found) = &conn.stage {
+            // Of many streams on one connection it is not known which one comes.
+            if let Stage::Http(found) = &conn.stage
+                && !found.session.is_shared()
+            {
                 *http = Some(found);
             }
         }

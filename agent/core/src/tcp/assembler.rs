@@ -6,7 +6,7 @@
 //! # Speed
 //! The next bytes of a connection that is well take a handful of compares: [`Assembler::push`] looks the connection up and hands the
 //! payload on where it lies. With many connections at once that path waits for memory, so a tap that has several packets at hand
-//! looks all of them up first ([`Assembler::locate`]): the look-ups overlap, the connections are in the cache when their turn comes.
+//! looks all of them up first ([`Assembler::near`], [`Assembler::look`]): the look-ups overlap, the connections are in the cache when their turn comes.
 //! A connection is two cache lines for the same reason.
 //!
 //! Everything is bounded ([`Limits`]): when there are too many connections, those that have ended or never carried data go first, then
@@ -24,6 +24,8 @@ use super::limits::Limits;
 use super::packet::{ACK, FIN, RST, SYN, Segment, Skip};
 use super::reorder::{Pending, ahead};
 use super::table::Table;
+
+mod look;
 
 /// A SYN that repeats the sequence number of the connection it would replace is a late copy of its SYN, unless the connection was
 /// quiet for so long.
@@ -94,78 +96,23 @@ impl Assembler {
         self.frames
     }
 
-    /// Where a segment belongs.
-    #[inline]
-    pub fn route(&self, segment: &Segment<'_>) -> Route {
-        let (key, high) = Key::of(segment);
-        Route { key, hash: key.hash(self.limits.hash_seed), high }
-    }
-
-    /// Looks at a segment before its turn: whether it may be the next one of a connection that is well, and which.
-    #[inline]
-    pub fn look<'a>(&self, segment: &Segment<'a>, route: &Route) -> Option<(ConnId, Seen<'a>)> {
-        let plain = segment.flags & (SYN | FIN | RST | ACK) == ACK && segment.missing == 0;
-        let slot = self.find(route).filter(|_| plain)?;
-        let id = self.conns[slot as usize].id;
-        Some((id, Seen { payload: segment.payload, id, seq: segment.seq, ack: segment.ack, slot, high: route.high }))
-    }
-
-    #[inline]
-    fn find(&self, route: &Route) -> Option<u32> {
-        let conns = &self.conns;
-        self.table.find(route.hash, |slot| conns[slot as usize].key == route.key)
-    }
-
-    /// The turn of a segment that was looked at, seen at `at`. False when it is not the plain next one: then nothing was done, and it is
-    /// to be pushed.
-    #[inline]
-    pub fn push_seen<F>(&mut self, at: Timestamp, seen: &Seen<'_>, out: &mut F) -> bool
-    where
-        F: FnMut(StreamEvent<'_>) -> Verdict,
-    {
-        let Some(conn) = self.conns.get_mut(seen.slot as usize) else { return false };
-        // the slot may have got another connection since, and the connection an end
-        if conn.id != seen.id || !conn.used || conn.closed || conn.listed || !conn.opened {
-            return false;
-        }
-        let dir = conn.direction(seen.high);
-        let [forward, reverse] = &mut conn.halves;
-        let (half, peer) = if dir == Direction::Forward { (forward, reverse) } else { (reverse, forward) };
-        let proof = !peer.known || ahead(seen.ack, peer.next) > 0;
-        let carries = !seen.payload.is_empty();
-        let plain = if carries { half.in_order(seen.seq) } else { half.known };
-        if !conn.muted && (proof || !plain) {
-            return false;
-        }
-        self.frames += 1;
-        self.counters.packets += 1;
-        self.counters.payload_bytes += seen.payload.len() as u64;
-        (conn.last, conn.touched) = (at, true);
-        if carries && !conn.muted {
-            half.advance(seen.payload.len() as u32);
-            self.counters.delivered_bytes += seen.payload.len() as u64;
-            if out(StreamEvent::Data { conn: conn.id, dir, at, bytes: seen.payload }) == Verdict::Mute {
-                conn.mute(&mut self.counters, &mut self.buffered);
-            }
-        }
-        true
-    }
-
     /// One segment, seen at `at`.
     pub fn push<F>(&mut self, at: Timestamp, segment: &Segment<'_>, out: &mut F)
     where
         F: FnMut(StreamEvent<'_>) -> Verdict,
     {
         let route = self.route(segment);
-        if let Some((_, seen)) = self.look(segment, &route)
-            && self.push_seen(at, &seen, out)
+        let mut seen = Seen::default();
+        if self.near(segment, &route, &mut seen)
+            && self.look(&mut seen)
+            && self.push_seen(at, &seen, |_, conn, dir, bytes| out(StreamEvent::Data { conn, dir, at, bytes }))
         {
             return;
         }
         self.frames += 1;
         self.counters.packets += 1;
         self.counters.payload_bytes += segment.payload.len() as u64;
-        match self.find(&route) {
+        match self.find(&route.key, route.hash) {
             Some(slot) => self.unusual(slot, at, segment, route.high, out),
             None => self.first(at, segment, route, out),
         }

@@ -66,6 +66,8 @@ pub(super) struct Half {
     fin_seen: bool,
     pub(super) finished: bool,
     fin: u32,
+    /// What the sink wants to be shown with the next bytes.
+    pub(super) tag: u32,
     outside: u8,
 }
 

@@ -15,11 +15,11 @@ pub(super) struct Key {
 }
 
 impl Key {
-    /// The key, and whether the source is the high end.
+    /// The key, and whether the source is the high end: ports first, because they mostly differ.
     #[inline]
     pub(super) fn of(segment: &Segment<'_>) -> (Self, bool) {
         let (a, b) = (segment.source, segment.destination);
-        let flipped = (a.ip, a.port) > (b.ip, b.port);
+        let flipped = a.port > b.port || a.port == b.port && a.ip > b.ip;
         let (low, high) = if flipped { (b, a) } else { (a, b) };
         let words = |ip: u128| [ip as u64, (ip >> 64) as u64];
         (Self { low: words(low.ip), high: words(high.ip), ports: u32::from(low.port) << 16 | u32::from(high.port) }, flipped)
@@ -60,14 +60,18 @@ impl Route {
     }
 }
 
-/// What was found out about a segment before its turn.
-#[derive(Clone, Copy, Debug)]
+/// What is found out about a segment before its turn: see [`super::Assembler::near`] and [`super::Assembler::look`].
+#[derive(Clone, Copy, Default, Debug)]
 pub struct Seen<'a> {
     pub(super) payload: &'a [u8],
-    pub(super) id: ConnId,
+    pub(super) key: Key,
+    /// Its connection.
+    pub id: ConnId,
     pub(super) seq: u32,
     pub(super) ack: u32,
     pub(super) slot: u32,
+    /// What the sink wants to be shown with the bytes: see [`super::Assembler::push_seen`].
+    pub tag: u32,
     /// The source is the high end.
     pub(super) high: bool,
 }

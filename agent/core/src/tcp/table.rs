@@ -37,6 +37,12 @@ impl Table {
         }
     }
 
+    /// The first slot whose entry has `hash`: nearly always the one that [`Table::find`] finds.
+    #[inline]
+    pub(super) fn first(&self, hash: u64) -> Option<u32> {
+        self.find(hash, |_| true)
+    }
+
     /// Adds a slot that is not in the table. `hash_of` says the hash of those that are.
     pub(super) fn insert(&mut self, hash: u64, slot: u32, hash_of: impl Fn(u32) -> u64) {
         if (self.len + 1) * 3 > self.entries.len() * 2 {

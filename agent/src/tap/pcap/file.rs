@@ -1,7 +1,8 @@
 //! A capture file, or standard input, as a tap.
 //!
-//! A regular file is mapped and its records are parsed where they lie ([`Map`]); what has been added to it since, pipes, and files that
-//! cannot be mapped are read into one reused buffer. Frames are handed on in batches (see [`super::BATCH`]).
+//! One reader alone reads into one reused buffer: the kernel's copy leaves the bytes in the cache, which costs less than faults and waiting
+//! for memory. Where several share a regular file it is mapped ([`Map`]), and only what has been added to it since is read. Frames are handed
+//! on in batches (see [`super::BATCH`]).
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Seek as _, SeekFrom};
@@ -9,17 +10,17 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tokengauge_core::stream::{TapKind, Timestamp};
+use tokengauge_core::stream::TapKind;
 use tokengauge_core::tcp::Limits;
 
 use crate::tap::{Sink, StopFlag, Tap, TapError};
 
 use super::format::{Bad, Format, Step};
 use super::map::Map;
-use super::{BATCH, Driver, Frame, PcapStats, Share};
+use super::{Batch, Driver, Frame, PcapStats, Share};
 
-/// Large enough that system calls do not matter, small enough to stay in a core's cache: 1 MiB costs a fifth more CPU time.
-const BUFFER: usize = 1 << 18;
+/// Large enough that system calls do not matter, small enough to stay in a core's cache beside the connections.
+const BUFFER: usize = 1 << 17;
 
 /// After so many bytes of a mapped file the world is looked at: was it stopped, is the file still there?
 const STRETCH: usize = 1 << 20;
@@ -127,7 +128,8 @@ impl FileTap {
             }
             Input::File(file) => {
                 let mut file = file.try_clone().map_err(|source| io(&self.path, source))?;
-                if let Some(map) = self.size.and_then(|size| Map::of(&file, size)) {
+                let shared = self.share.of > 1;
+                if let Some(map) = self.size.filter(|_| shared).and_then(|size| Map::of(&file, size)) {
                     self.read_map(map, &file, &mut place, driver, stop)?;
                     file.seek(SeekFrom::Start(place.offset)).map_err(|source| io(&self.path, source))?;
                 }
@@ -191,13 +193,18 @@ impl FileTap {
 
     /// Hands on the records that `bytes` begin with, up to `most` bytes or a little more. Returns how many bytes were used.
     fn records(&self, bytes: &[u8], most: usize, place: &mut Place, driver: &mut Driver<'_>) -> Result<usize, TapError> {
-        let none = Frame { at: Timestamp::default(), link: None, bytes: &[], original: 0 };
-        let (mut used, mut bad) = (0, None);
+        let (mut used, mut bad, mut batch) = (0, None, Batch::new());
         place.needed = 0;
         while used < bytes.len() && used < most && bad.is_none() && place.needed == 0 {
-            let (mut batch, mut n) = ([none; BATCH], 0);
-            while n < BATCH && used < bytes.len() {
+            while !batch.is_full() && used < bytes.len() {
                 let rest = &bytes[used..];
+                if place.skip == 0
+                    && let Some((length, at, link, bytes, original)) = place.format.frame(rest)
+                {
+                    batch.push(Frame { at, link, bytes, original });
+                    used += length;
+                    continue;
+                }
                 if place.skip > 0 {
                     let now = place.skip.min(rest.len());
                     (place.skip, used) = (place.skip - now, used + now);
@@ -205,8 +212,8 @@ impl FileTap {
                 }
                 match place.format.step(rest) {
                     Ok(Step::Frame { used: length, frame, at, link, original }) => {
-                        batch[n] = Frame { at, link, bytes: &rest[frame], original };
-                        (n, used) = (n + 1, used + length);
+                        batch.push(Frame { at, link, bytes: &rest[frame], original });
+                        used += length;
                     }
                     Ok(Step::Skip(bytes)) => place.skip = bytes,
                     Ok(Step::Secrets { used: length, text }) => {
@@ -223,7 +230,7 @@ impl FileTap {
                     }
                 }
             }
-            driver.frames(&batch[..n]);
+            driver.frames(&mut batch);
         }
         place.offset += used as u64;
         self.consumed.store(place.offset, Ordering::Relaxed);

@@ -159,6 +159,22 @@ impl Format {
         }
     }
 
+    /// The record of a frame that `bytes` begin with, if it is whole and the format is the one that nearly every capture has: pcap, little
+    /// endian. What [`Format::step`] says of it, in a third of the time.
+    #[inline]
+    pub fn frame<'a>(&self, bytes: &'a [u8]) -> Option<(usize, Timestamp, Option<LinkType>, &'a [u8], u32)> {
+        let Self::Pcap { big, unit, link } = self else { return None };
+        let head: &[u8; RECORD_HEADER] = bytes.first_chunk()?;
+        if *big {
+            return None;
+        }
+        let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        let used = RECORD_HEADER + word(8) as usize;
+        let frame = bytes.get(RECORD_HEADER..used).filter(|_| used <= RECORD_HEADER + MAX_RECORD)?;
+        let at = Timestamp::from_unix_nanos(u64::from(word(0)) * 1_000_000_000 + u64::from(word(4)) * u64::from(*unit));
+        Some((used, at, *link, frame, word(12)))
+    }
+
     #[cold]
     fn begin(&mut self, bytes: &[u8]) -> Result<Step, Bad> {
         let Some(magic) = bytes.first_chunk::<4>() else { return Ok(Step::Need(4)) };

@@ -22,7 +22,7 @@ struct Pending {
 #[derive(Debug)]
 #[repr(C)]
 pub struct Session {
-    // what `whole_part` looks at stands first
+    // what `before_chunk` looks at stands first
     /// While `answering`: the front's id.
     answered: ExchangeId,
     down: Parser,
@@ -52,7 +52,8 @@ impl Session {
             requests,
             up: Parser::new(Role::Requests, at_start[0]),
             down: Parser::new(Role::Responses, at_start[1]),
-            pending: VecDeque::new(),
+            // Nearly always there is one: what a deque takes by itself is four.
+            pending: VecDeque::with_capacity(1),
             next: 0,
             sending: None,
             answering: false,
@@ -86,17 +87,13 @@ impl Session {
         self.up.skipped() + self.down.skipped()
     }
 
-    /// Whose body's next part `bytes` are, and that part, if they are just that and nothing follows from them:
-    /// [`Session::data`] would yield one [`HttpEvent::ResponseBody`], and need not be called.
+    /// The exchange whose response's next chunk is due, if one is.
     #[inline]
-    pub fn whole_part<'a>(&self, dir: Direction, bytes: &'a [u8]) -> Option<(ExchangeId, &'a [u8])> {
-        if dir == self.requests || !self.answering || self.upgraded {
-            return None;
-        }
-        Some((self.answered, self.down.whole_chunk(bytes)?))
+    pub fn before_chunk(&self) -> Option<ExchangeId> {
+        (self.answering && !self.upgraded && self.down.is_before_chunk()).then_some(self.answered)
     }
 
-    /// Asks for the memory that [`Session::whole_part`] will need. The result says nothing.
+    /// Asks for the memory that [`Session::before_chunk`] will need. The result says nothing.
     pub fn touch(&self) -> u64 {
         self.answered ^ u64::from(self.answering)
     }

@@ -1,0 +1,132 @@
+//! The short way of a stream's events (`pipeline/lane.rs`) against the long one: a chunk in pieces is never taken by a lane, and measures the
+//! same. What interrupts a stream of events that are alike, whenever it comes, changes nothing else.
+#![allow(clippy::unwrap_used, reason = "helpers of a test, which may panic")]
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tokengauge_core::inference::Inference;
+use tokengauge_core::pipeline::{Options, Pipeline, PipelineStats};
+use tokengauge_core::stream::{ConnId, ConnInfo, Direction, End, GapReason, Side, StreamEvent, TapKind, Timestamp};
+
+/// What the server sends, or what happens to it.
+#[derive(Clone, Debug)]
+enum Step {
+    /// Events of one piece of text each, in chunks that come together.
+    Say(Vec<&'static str>),
+    /// An event of another form.
+    Other(&'static str),
+    /// Two events in one chunk.
+    Together,
+    /// A chunk of the given bytes.
+    Raw(&'static str),
+    /// So many bytes are missing; the next chunk begins behind them.
+    Gap,
+    /// Time passes and is noticed.
+    Tick,
+    /// Another request on the connection, while the answer comes.
+    Ask,
+}
+
+const REQUEST: &str = "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 69\r\n\r\n{\"model\":\"m\",\"stream\":true,\"messages\":[{\"role\":\"user\",\"content\":\"\"}]}";
+const HEAD: &str = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
+
+fn event(text: &str) -> String {
+    format!(r#"data: {{"id":"c","model":"m","choices":[{{"index":0,"delta":{{"content":"{text}"}},"finish_reason":null}}]}}"#) + "\n\n"
+}
+
+fn chunk(data: &str) -> String {
+    format!("{:x}\r\n{data}\r\n", data.len())
+}
+
+impl Step {
+    fn bytes(&self) -> String {
+        match self {
+            Self::Say(texts) => texts.iter().map(|text| chunk(&event(text))).collect(),
+            Self::Other(delta) => chunk(&format!("data: {{\"id\":\"c\",\"choices\":[{{\"index\":0,\"delta\":{{{delta}}}}}]}}\n\n")),
+            Self::Together => chunk(&(event("a") + &event("b"))),
+            Self::Raw(text) => chunk(text),
+            Self::Gap | Self::Tick | Self::Ask => String::new(),
+        }
+    }
+}
+
+/// Runs the steps, one every so many nanoseconds; `cut` is the length of the pieces in which bytes come, 0 for whole ones, whose tag is kept.
+fn run(steps: &[(i64, Step)], cut: usize) -> (Vec<Inference>, PipelineStats) {
+    let mut pipeline = Pipeline::new(Options { idle: Duration::from_secs(60), ..Options::default() });
+    let (mut out, mut tag, conn) = (Vec::new(), 0, ConnId(7));
+    let mut now = 1_700_000_000_000_000_000_i64;
+    let instant = |now: i64| Timestamp::from_unix_nanos(now.unsigned_abs());
+    let info = ConnInfo { tap: TapKind::Pcap, side: Side::Middle, endpoints: None, process: None, from_start: true };
+    let _ = pipeline.push(StreamEvent::Open { conn, at: instant(now), info }, &mut out);
+    let mut send = |pipeline: &mut Pipeline, now: i64, dir, bytes: &[u8], out: &mut Vec<Inference>| {
+        if cut == 0 {
+            let mut none = 0;
+            let tag = if dir == Direction::Reverse { &mut tag } else { &mut none };
+            let _ = pipeline.tagged(tag, conn, dir, instant(now), bytes, out);
+        } else {
+            for piece in bytes.chunks(cut) {
+                let _ = pipeline.push(StreamEvent::Data { conn, dir, at: instant(now), bytes: piece }, out);
+            }
+        }
+    };
+    send(&mut pipeline, now, Direction::Forward, REQUEST.as_bytes(), &mut out);
+    now += 100_000_000;
+    send(&mut pipeline, now, Direction::Reverse, HEAD.as_bytes(), &mut out);
+    for (after, step) in steps {
+        now += after;
+        match step {
+            Step::Gap => {
+                let gap = StreamEvent::Gap { conn, dir: Direction::Reverse, at: instant(now), len: None, reason: GapReason::PacketLost };
+                let _ = pipeline.push(gap, &mut out);
+            }
+            Step::Tick => pipeline.tick(instant(now), &mut out),
+            Step::Ask => send(&mut pipeline, now, Direction::Forward, REQUEST.as_bytes(), &mut out),
+            step => send(&mut pipeline, now, Direction::Reverse, step.bytes().as_bytes(), &mut out),
+        }
+    }
+    let end = chunk("data: {\"choices\":[],\"usage\":{\"completion_tokens\":9}}\n\ndata: [DONE]\n\n") + "0\r\n\r\n";
+    send(&mut pipeline, now + 1, Direction::Reverse, end.as_bytes(), &mut out);
+    for dir in [Direction::Forward, Direction::Reverse] {
+        let _ = pipeline.push(StreamEvent::Close { conn, at: instant(now + 2), end: End::Finished(dir) }, &mut out);
+    }
+    (out, pipeline.stats())
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let text = prop::sample::select(vec!["a", " token", "é", "\\n", "\\u0041", "a longer piece of text, in one", "\u{1f600}"]);
+    prop_oneof![
+        30 => prop::collection::vec(text, 1..4).prop_map(Step::Say),
+        2 => prop::sample::select(vec!["", r#""role":"assistant""#, r#""reasoning_content":"hm""#, r#""content":"x","refusal":"y""#]).prop_map(Step::Other),
+        1 => Just(Step::Together),
+        1 => prop::sample::select(vec![": ping\n\n", "data: {}\n\n", "data: x\n\n", "event: e\ndata: {\"choices\":[]}\n\n"]).prop_map(Step::Raw),
+        1 => Just(Step::Gap),
+        1 => Just(Step::Tick),
+        1 => Just(Step::Ask),
+    ]
+}
+
+/// Mostly some milliseconds; now and then nothing, a step back, or more than what fits in 32 bits of nanoseconds.
+fn pause() -> impl Strategy<Value = i64> {
+    prop_oneof![20 => 0..30_000_000_i64, 2 => Just(0), 1 => Just(-5_000_000), 1 => 4_000_000_000..6_000_000_000_i64]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn a_lane_changes_nothing(steps in prop::collection::vec((pause(), step()), 1..120), cut in 1_usize..64) {
+        let (whole, stats) = run(&steps, 0);
+        let (pieces, other) = run(&steps, cut);
+        prop_assert_eq!(format!("{whole:?}"), format!("{pieces:?}"));
+        prop_assert_eq!(stats, other);
+    }
+}
+
+#[test]
+fn most_events_go_the_short_way() {
+    let steps: Vec<_> = (0..200).map(|_| (10_000_000, Step::Say(vec!["word"]))).collect();
+    let (whole, stats) = run(&steps, 0);
+    assert_eq!((whole.len(), whole[0].chunks.generated, whole[0].timing.gaps.count(), stats.events), (1, 200, 199, 201));
+    assert_eq!(format!("{:?}", run(&steps, 5).0), format!("{whole:?}"));
+}
