@@ -301,8 +301,7 @@ impl Told {
                 *before = series.counters;
             }
         }
-        let mut at = 0;
-        for (owner, alerts) in engine.alert_states() {
+        for (at, (owner, alerts)) in engine.alert_states().enumerate() {
             let same = self.alerts.get(at).is_some_and(|(o, a)| *o == owner && a == alerts);
             if !same {
                 w.number(3);
@@ -313,7 +312,6 @@ impl Told {
                     None => self.alerts.push(entry),
                 }
             }
-            at += 1;
         }
         w.number(0);
         w.0
