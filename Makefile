@@ -37,8 +37,9 @@ test-tls: build ## decrypted captures against the clear and against tshark, with
 	tests/tls/setup.sh && $(CARGO) build --release --locked -p tokengauge --example decrypted
 	python3 tests/tls/run.py
 
-test-slo: build ## SLO files against the tools of Go; the JSON Schema against a real validator
+test-slo: build ## objectives against the tools of Go, promtool, and a real Prometheus and Alertmanager
 	tests/slo/setup.sh && python3 tests/slo/compare.py
+	tests/real/setup-go.sh prometheus alertmanager && python3 tests/slo/promtool.py && python3 tests/slo/alerts.py
 
 test-live: build ## live eBPF against a schedule, and 10,000 chunks/s accounted for
 	python3 tests/live/schedule.py && python3 tests/live/load.py

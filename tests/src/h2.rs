@@ -12,6 +12,10 @@ use tokengauge_core::http::h2::wire::PREFACE;
 
 use crate::flow::{Ended, Flow, Step, Who};
 
+mod ws;
+
+pub use ws::websocket_over_h2;
+
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;

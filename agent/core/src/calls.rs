@@ -95,6 +95,12 @@ impl Calls {
         Some(counted.call)
     }
 
+    /// A call is over, if `is` holds of it.
+    pub fn remove_if(&mut self, id: ExchangeId, is: impl FnOnce(&Call) -> bool) -> Option<Box<Call>> {
+        let is = self.counted(id).is_some_and(|counted| is(&counted.call));
+        if is { self.remove(id) } else { None }
+    }
+
     /// Every call.
     pub fn iter(&self) -> impl Iterator<Item = (ExchangeId, &Call)> {
         let first = self.first.iter().map(|(id, counted)| (*id, counted.call.as_ref()));

@@ -30,10 +30,12 @@ mod lane;
 mod late;
 mod sink;
 mod soon;
+mod tunnels;
 
 use detecting::Detecting;
 use lane::Lanes;
 use sink::Sink;
+use tunnels::Tunnels;
 
 pub use late::{Late, Overdue};
 pub use soon::SOON;
@@ -136,6 +138,8 @@ struct Http {
     upgraded: bool,
     /// What the connection has become.
     socket: Option<Box<Socket>>,
+    /// What some of its streams have become.
+    tunnels: Tunnels,
 }
 
 impl Pipeline {
@@ -148,7 +152,7 @@ impl Pipeline {
     pub fn stats(&self) -> PipelineStats {
         let running = |c: &Conn| match &c.stage {
             Stage::Detecting { .. } => 0,
-            Stage::Http(http) => http.calls.iter().filter(|(_, c)| c.is_llm()).count(),
+            Stage::Http(http) => http.calls.iter().filter(|(_, c)| c.is_llm()).count() + http.tunnels.in_flight(),
             Stage::Socket(socket) => socket.in_flight(),
         };
         let in_flight = self.conns.values().map(Box::as_ref).map(running).sum::<usize>() as u64;
@@ -271,7 +275,10 @@ impl Pipeline {
             self.lanes.settle(conn);
             match &mut conn.stage {
                 Stage::Detecting { .. } => {}
-                Stage::Http(http) => http.calls.save(),
+                Stage::Http(http) => {
+                    http.calls.save();
+                    http.tunnels.save();
+                }
                 Stage::Socket(socket) => socket.forget_gaps(),
             }
             self.lanes.open(*id, conn);
@@ -338,11 +345,11 @@ impl Stage {
 
 impl Http {
     fn new(session: Session) -> Self {
-        Self { session, calls: Calls::default(), upgraded: false, socket: None }
+        Self { session, calls: Calls::default(), upgraded: false, socket: None, tunnels: Tunnels::default() }
     }
 
     fn buffered(&self) -> usize {
-        self.session.buffered() + self.calls.buffered()
+        self.session.buffered() + self.calls.buffered() + self.tunnels.buffered()
     }
 
     /// The exchange whose response comes, and what its next event looks like if it is like the last one: when nothing else is under way.
@@ -369,9 +376,19 @@ impl Http {
 
     /// Lets the session work and takes what it yields to the calls.
     fn run(&mut self, sink: &mut Sink<'_>, at: Timestamp, step: impl FnOnce(&mut Session, &mut dyn FnMut(HttpEvent<'_>))) {
-        let Self { session, calls, upgraded, socket } = self;
+        let Self { session, calls, upgraded, socket, tunnels } = self;
         let (requests, protocol, shared) = (session.requests(), session.protocol(), session.is_shared());
-        let mut take = |event: HttpEvent<'_>| {
+        let mut take = |mut event: HttpEvent<'_>| {
+            if !tunnels.is_empty() {
+                let Some(other) = tunnels.take(event, requests, at, sink) else { return };
+                event = other;
+            }
+            if let HttpEvent::Response { id, head, .. } = &mut event
+                && (200..300).contains(&head.status)
+                && let Some(asked) = calls.remove_if(*id, Call::asks_for_a_tunnel)
+            {
+                return tunnels.open(*id, requests, asked.into_head(), head.clone(), sink);
+            }
             let PipelineStats { anomalies, events: frames, .. } = &mut *sink.stats;
             let mut cx = Scratch { events: &mut *sink.events, anomalies, frames };
             match event {
@@ -408,10 +425,10 @@ impl Http {
         if *upgraded && sink.mute.is_none() {
             sink.mute = Some(Anomaly::Upgraded);
         }
-        if sink.mute == Some(Anomaly::NotLlm) && calls.iter().any(|(_, call)| call.may_be_llm()) {
+        if sink.mute == Some(Anomaly::NotLlm) && (!tunnels.is_empty() || calls.iter().any(|(_, call)| call.may_be_llm())) {
             sink.mute = None;
         }
-        if session.skipped() > FOOTING && calls.is_empty() {
+        if session.skipped() > FOOTING && calls.is_empty() && tunnels.is_empty() {
             sink.mute = Some(Anomaly::MissedStart);
         }
     }

@@ -3,6 +3,7 @@
 //! The conversation ([`crate::dialect::conversation`]) says which message begins, belongs to and ends which turn; here are the
 //! instants. What is missing in a direction is a hole in every turn that runs, and so is what ends a connection the end of each.
 
+mod stream;
 mod turn;
 
 use crate::anomaly::Anomaly;
@@ -53,10 +54,12 @@ enum Talk {
     Known(&'static dyn Dialect, Box<dyn Conversation>),
 }
 
-/// One connection that changed to WebSocket.
+/// One connection that changed to WebSocket, or one stream of a connection.
 #[derive(Debug)]
 pub struct Socket {
     requests: Direction,
+    /// Where the ids of its turns begin.
+    ids: u64,
     head: RequestHead,
     answer: ResponseHead,
     up: Messages,
@@ -91,6 +94,7 @@ impl Socket {
         let takeover = |no: fn(Deflate) -> bool| answer.deflate.map(|d| !no(d));
         Some(Self {
             requests,
+            ids: TURN_IDS,
             up: Messages::new(Role::Client, takeover(|d| d.client_no_context_takeover)),
             down: Messages::new(Role::Server, takeover(|d| d.server_no_context_takeover)),
             talk,
@@ -330,7 +334,7 @@ impl Socket {
         let Talk::Known(dialect, conversation) = &self.talk else { return };
         let opened = Opened { head: &self.head, answer: &self.answer, dialect: *dialect, model: conversation.model() };
         let unproven = turn.unproven;
-        let identity = [desk.identity[0], desk.identity[1], TURN_IDS + id];
+        let identity = [desk.identity[0], desk.identity[1], self.ids.wrapping_add(id)];
         let place = Place { info: desk.info, requests: self.requests, protocol: PROTOCOL, identity };
         let done = turn.record((at, how, by, code), opened, &place);
         if !unproven {

@@ -1,5 +1,7 @@
 //! Random traffic, counted by the engine, by `exact`, and by the slowest possible way.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests state their expectations by unwrap")]
+
 mod common;
 
 use common::{DAY, HOUR, MINUTE, SECOND, Slow, close, objective, request, slo};

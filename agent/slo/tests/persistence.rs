@@ -1,5 +1,7 @@
 //! What is kept over a restart, a change of the files, and a step of the clock.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests state their expectations by unwrap")]
+
 mod common;
 
 use common::{DAY, HOUR, MINUTE, SECOND, objective, request, slo};
@@ -29,7 +31,7 @@ fn traffic(engine: &mut Engine, from: u64, to: u64) {
     let models = ["a", "b", "c"];
     while t < to {
         let n = (t / SECOND) as usize;
-        let verdict = if n % 7 == 0 { Verdict::Bad } else { Verdict::Good };
+        let verdict = if n.is_multiple_of(7) { Verdict::Bad } else { Verdict::Good };
         engine.observe(&Request { model: Some(models[n % 3]), ..request(verdict) }, t);
         t += 13 * SECOND;
     }
@@ -57,10 +59,10 @@ fn a_book_survives_its_bytes() {
     let now = START + 30 * HOUR;
     engine.evaluate(now);
     let mut other = restored(&engine.book(), slos(), now);
-    same(engine.statuses(), &other.evaluate(now).to_vec());
+    same(engine.statuses(), other.evaluate(now));
     traffic(&mut engine, now + SECOND, now + HOUR);
     traffic(&mut other, now + SECOND, now + HOUR);
-    same(&engine.evaluate(now + HOUR).to_vec(), &other.evaluate(now + HOUR).to_vec());
+    same(engine.evaluate(now + HOUR), other.evaluate(now + HOUR));
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Every script in `tests/fixtures/slo/scenarios` does what it says.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests state their expectations by unwrap")]
+
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,7 @@
 //! What is known of an exchange by what was seen of it, where not all was.
 
 use super::*;
+use crate::http::head::Method;
 
 impl Call {
     /// Whether what was seen until the end makes it an inference. Where path and body only make it likely, the answer must be known:
@@ -17,6 +18,11 @@ impl Call {
         self.certainty == Match::Certain
             || facts.recognised
             || self.confirmed && !facts.foreign && (unanswered || status.is_some_and(|s| s >= 400))
+    }
+
+    /// Whether the request asks that its stream become a WebSocket (RFC 8441 §4).
+    pub fn asks_for_a_tunnel(&self) -> bool {
+        self.head.method == Method::Connect && self.head.upgrade == Some(Upgrade::WebSocket)
     }
 
     /// Whether the request's target was not seen: what else was seen must say whose it is.

@@ -311,6 +311,11 @@ impl Fields {
         self.host = host_name(value).or(self.host.take());
     }
 
+    /// Takes `:protocol` (RFC 8441 §4), which stands for `Upgrade`.
+    pub fn protocol(&mut self, value: &[u8]) {
+        self.upgrade = upgrade(value);
+    }
+
     /// `grpc-status`, where it stands among them.
     pub fn grpc_status(&self) -> Option<u32> {
         self.grpc_status

@@ -60,6 +60,9 @@ impl Pipeline {
                 _ if now.since(self.lanes.last(c)) >= idle => late(Late::Connection),
                 Stage::Socket(socket) if socket.has_ended(ended) => late(Late::Turn),
                 Stage::Http(http) => {
+                    if http.tunnels.has_ended(ended) {
+                        late(Late::Turn);
+                    }
                     // Exchanges whose API has ended, though their transport has not.
                     let left = http.calls.iter().filter(|(_, call)| call.terminated_at().is_some_and(ended));
                     left.for_each(|(id, _)| late(Late::Exchange(id)));
@@ -87,6 +90,7 @@ impl Pipeline {
         let at = self.conns.get(&conn).map_or(now, |c| self.lanes.last(c));
         let _ = self.work(conn, at, out, |stage, sink| match (stage, what) {
             (Stage::Socket(socket), Late::Turn) => sink.socket(socket, |socket, desk| socket.give_up(ended, desk)),
+            (Stage::Http(http), Late::Turn) => http.tunnels.give_up(ended, sink),
             (Stage::Http(http), Late::Exchange(id)) => http.run(sink, at, |session, out| session.give_up(id, out)),
             (Stage::Http(http), Late::Streams) => http.run(sink, now, |session, out| session.expire(now, idle, out)),
             _ => {}

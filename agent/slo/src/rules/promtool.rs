@@ -217,8 +217,8 @@ fn asserted(of: &Of<'_>, case: &Case, traffic: &Traffic) -> Vec<Expected> {
     let mut states: Vec<Vec<Option<bool>>> = Vec::new();
     for rule in &rules {
         let rows: Vec<_> = of.slo.alerting.rows.iter().filter(|r| r.severity == rule.severity && r.for_s == rule.wait_s).collect();
-        let both = [0, 1].map(|less| course(of, &rows, rule.wait_s, &sums, case, less));
-        states.push(both[0].iter().zip(&both[1]).map(|(a, b)| (a == b).then_some(*a)).collect());
+        let ways = [(0, 0.995), (0, 1.005), (1, 0.995), (1, 1.005)].map(|way| course(of, &rows, rule.wait_s, &sums, case, way));
+        states.push((0..case.minutes).map(|m| ways.iter().all(|w| w[m] == ways[0][m]).then_some(ways[0][m])).collect());
     }
     let known = |minute: usize| states.iter().all(|s| s[minute].is_some());
     let mut out = Vec::new();
@@ -233,8 +233,9 @@ fn asserted(of: &Of<'_>, case: &Case, traffic: &Traffic) -> Vec<Expected> {
     out
 }
 
-/// Whether rows fire, minute by minute, when a range holds `less` samples less.
-fn course(of: &Of<'_>, rows: &[&AlertRow], wait_s: u64, sums: &Sums, case: &Case, less: usize) -> Vec<bool> {
+/// Whether rows fire, minute by minute, when a range holds `less` samples less and every limit is `scale` times what it is: what is
+/// on the limit depends on rounding.
+fn course(of: &Of<'_>, rows: &[&AlertRow], wait_s: u64, sums: &Sums, case: &Case, (less, scale): (usize, f64)) -> Vec<bool> {
     let mut since = None;
     let mut fires = Vec::new();
     for minute in 0..case.minutes {
@@ -242,8 +243,8 @@ fn course(of: &Of<'_>, rows: &[&AlertRow], wait_s: u64, sums: &Sums, case: &Case
         let active = rows.iter().any(|row| {
             let window = |seconds| sums.seen(at, seconds, less);
             let ((valid, bad), (short_valid, short_bad)) = (window(row.long_s), window(row.short_s));
-            let limit = row.factor * of.budget();
-            let burns = |bad: f64, valid: f64| valid > 0.0 && bad / valid > limit * (1.0 + 1e-9);
+            let limit = row.factor * of.budget() * scale;
+            let burns = |bad: f64, valid: f64| valid > 0.0 && bad / valid > limit;
             let enough = |n: f64, least: u64| least <= 1 || n > least as f64 - 0.5;
             let alerting = &of.slo.alerting;
             burns(short_bad, short_valid) && burns(bad, valid) && enough(valid, alerting.min_events) && enough(bad, alerting.min_bad_events)

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::duration::shorthand_s;
-use super::openslo::rules::{Part, Version, civil};
+use super::openslo::rules::{Part, Version};
+use super::openslo::values::civil;
 use super::ours::alerting::{self, Windows};
 use super::ours::limit::{from_percent, round};
 use super::ours::sli::{Indicator, Threshold, indicator};

@@ -198,11 +198,12 @@ fn every_preset_is_right() {
 
 #[test]
 fn goals_mean_what_they_say() {
-    let limit = |goal: &str| match &short(goal).objectives[0] {
-        o => match &o.sli.kind {
-            SliKind::Limit(clause) => (o.target, clause.op, clause.limit.clone()),
+    let limit = |goal: &str| {
+        let objective = short(goal).objectives.remove(0);
+        match objective.sli.kind {
+            SliKind::Limit(clause) => (objective.target, clause.op, clause.limit),
             other => panic!("{other:?}"),
-        },
+        }
     };
     assert_eq!(limit("ttft p95 <= 800ms"), (0.95, Op::Le, Limit::Fixed(0.8)));
     assert_eq!(limit("duration < 1.5s for 99.9%"), (0.999, Op::Lt, Limit::Fixed(1.5)));
@@ -299,7 +300,8 @@ fn explanations_are_in_plain_words() {
               page    30m/6h        6x (30 % bad): total outage after 1h49m, and 21m longer than it lasts; 2 % errors never
               ticket   2h/1d        3x (15 % bad): total outage after 3h37m, and 1h42m longer than it lasts; 2 % errors never
               ticket   6h/3d        1x (5 % bad): total outage after 3h37m, and 5h42m longer than it lasts; 2 % errors never
-    "#]].assert_eq(&explain(&short("ttft p95 <= 800ms"), Some(24_000.0)));
+    "#]]
+    .assert_eq(&explain(&short("ttft p95 <= 800ms"), Some(24_000.0)));
 }
 
 #[test]

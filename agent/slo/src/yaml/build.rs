@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use saphyr_parser::{Event, Parser, ScalarStyle, Span, Tag};
 
+use super::lenient::{Lenient, tabs_that_indent};
 use super::scalar::{key_of, resolve};
 use super::{Entry, Error, MAX_BYTES, MAX_DEPTH, MAX_KEYS, MAX_NODES, Node, Pos, Style, Value};
 
@@ -18,78 +19,52 @@ pub struct Document {
 
 /// Reads the first document of a text; what follows it is not looked at, as Go does not.
 pub fn parse(text: &str, lines_before: usize) -> Result<Document, Error> {
-    let at = |span: Span| Pos { line: span.start.line() + lines_before, column: span.start.col() + 1 };
+    let start = Pos { line: lines_before + 1, column: 1 };
     if text.len() > MAX_BYTES {
-        return Err(Error { pos: Pos { line: lines_before + 1, column: 1 }, message: format!("more than {MAX_BYTES} bytes") });
+        return fail(start, format!("more than {MAX_BYTES} bytes"));
     }
-    let mut builder = Builder::default();
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let mut tabs = Tabs::new(text);
+    // A document's end before its beginning: skipped by YAML 1.2, refused by libyaml.
+    let first = text.lines().enumerate().find(|(_, l)| !l.trim().is_empty() && !l.trim_start().starts_with('#'));
+    if let Some((line, _)) = first.filter(|(_, l)| l.trim_end() == "..." || l.starts_with("... ")) {
+        return fail(Pos { line: line + 1 + lines_before, column: 1 }, "the end of a document (`...`) before its beginning");
+    }
+    let parsed = document(text, None, text, lines_before);
+    match &parsed {
+        Err(_) => match Lenient::new(text) {
+            // What is wrong all the same is told of the text as it was written.
+            Some(lenient) => document(&lenient.text, Some(&lenient), text, lines_before).or(parsed),
+            None => parsed,
+        },
+        Ok(_) => parsed,
+    }
+}
+
+fn document(text: &str, lenient: Option<&Lenient>, written: &str, lines_before: usize) -> Result<Document, Error> {
+    let column = |line: usize, column: usize| lenient.map_or(column, |l| l.column(line, column));
+    let at = |span: Span| {
+        let (line, col) = (span.start.line(), span.start.col() + 1);
+        Pos { line: line + lines_before, column: column(line, col) }
+    };
+    let mut builder = Builder::default();
+    let mut last = 0;
     for event in Parser::new_from_str(text) {
         let (event, span) = event.map_err(|e| {
             let mark = e.marker();
             Error { pos: Pos { line: mark.line() + lines_before, column: mark.col() + 1 }, message: e.info().to_owned() }
         })?;
-        tabs.event(&event, span);
+        last = last.max(span.end.line());
         match event {
             Event::DocumentEnd | Event::StreamEnd => break,
             event => builder.event(event, at(span))?,
         }
     }
-    if let Some(line) = tabs.line() {
+    // YAML 1.2 takes some lines that begin with a tab, libyaml none but those inside of quotes, blocks, brackets and braces.
+    if let Some(line) = tabs_that_indent(written).into_iter().next().filter(|line| *line <= last) {
         return fail(Pos { line: line + lines_before, column: 1 }, "a tab cannot indent");
     }
     let root = builder.root.unwrap_or_else(|| Node::absent(Pos { line: lines_before + 1, column: 1 }));
     Ok(Document { root, twice: builder.twice })
-}
-
-/// Lines that begin with a tab. YAML 1.2 takes some of them, libyaml (and with it every tool of Go) none but those inside of quotes,
-/// blocks, brackets and braces.
-struct Tabs<'a> {
-    text: &'a str,
-    /// Lines that begin with blanks and a tab, from 1, in order.
-    lines: Vec<usize>,
-    /// First lines of the brackets and braces that are open; `None` for what is written as a block.
-    open: Vec<Option<usize>>,
-    last: usize,
-}
-
-impl<'a> Tabs<'a> {
-    fn new(text: &'a str) -> Self {
-        let tabbed = |line: &str| line.trim_start_matches(' ').starts_with('\t');
-        let lines = text.lines().enumerate().filter(|(_, l)| tabbed(l)).map(|(i, _)| i + 1).collect();
-        Self { text, lines, open: Vec::new(), last: 0 }
-    }
-
-    fn event(&mut self, event: &Event<'_>, span: Span) {
-        self.last = self.last.max(span.end.line());
-        if self.lines.is_empty() {
-            return;
-        }
-        let (from, to) = (span.start.line(), span.end.line());
-        match event {
-            Event::Scalar(_, style, ..) if *style != ScalarStyle::Plain => self.allow(from + 1, to),
-            Event::SequenceStart(..) | Event::MappingStart(..) => {
-                let opens = self.text.chars().nth(span.start.index()).is_some_and(|c| c == '[' || c == '{');
-                self.open.push(opens.then_some(from));
-            }
-            Event::SequenceEnd | Event::MappingEnd => {
-                if let Some(Some(first)) = self.open.pop() {
-                    self.allow(first + 1, to);
-                }
-            }
-            _ => {}
-        }
-    }
-
-    fn allow(&mut self, from: usize, to: usize) {
-        self.lines.retain(|line| !(from..=to).contains(line));
-    }
-
-    /// The first line that is not allowed, up to where the document ends.
-    fn line(&self) -> Option<usize> {
-        self.lines.first().copied().filter(|line| *line <= self.last)
-    }
 }
 
 #[derive(Default)]

@@ -6,6 +6,7 @@
 
 mod build;
 mod json;
+mod lenient;
 mod scalar;
 mod split;
 

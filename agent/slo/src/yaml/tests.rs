@@ -100,3 +100,47 @@ fn documents_are_cut_as_the_sdk_cuts_them() {
     assert_eq!(split("---\n\n[a]")[0].shape, Shape::List);
     assert_eq!(split("a: [b]")[0].shape, Shape::Object);
 }
+
+#[test]
+fn tabs_indent_only_where_go_lets_them() {
+    for taken in [
+        "a: [\n\tb]",
+        "a: &x {\n\tb: 1\n\t}",
+        "a: \"x\n\ty\"",
+        "a:\n  b: {\n  c: d\n  }\n  e: \"x\ny\"\n",
+        "a: |\n  x\n  \ty\n",
+        "a: {b: 1,\n\tc: 2}",
+        "a:\tb",
+    ] {
+        assert!(parse(taken, 0).is_ok(), "{taken:?}");
+    }
+    for refused in ["a:\n\tb: 1", "a: 1\n\t\nb: 2", "a: 1\n\t# c\nb: 2", "a: |\n  x\n\t\nb: 1", "...\na: 1"] {
+        assert!(parse(refused, 0).is_err(), "{refused:?}");
+    }
+}
+
+/// Large and hostile: the test ends, because nothing takes more than a pass for each of them.
+#[test]
+fn large_files_are_read_in_passes() {
+    let tabs = format!("a: [{}]", "[x],\n\t".repeat(40_000));
+    let quoted = format!("a: [{}]", "\"x\n\ty\", ".repeat(40_000));
+    let anchors =
+        (0..60).map(|i| format!("{}- &a{i}\n", " ".repeat(i))).collect::<String>() + &" ".repeat(60) + "[" + &"x, ".repeat(20_000) + "]";
+    let hostile = [tabs, quoted, anchors, "a: b\n".repeat(90_000), "- ".repeat(1_000_000), "{".repeat(1_000_000), "&a ".repeat(1_000_000)];
+    for (text, taken) in hostile.into_iter().zip([true, true, true, true, false, false, true]) {
+        assert_eq!(parse(&text, 0).is_ok(), taken, "{:?}", text.get(..20));
+        assert!(crate::spec::load(&[("slo.yaml", &text), ("slo.json", &text)]).refused());
+    }
+}
+
+#[test]
+fn what_is_read_again_keeps_its_places() {
+    let root = parse("a:\n  b: {x: 1,\n\tw: 2, z: [\n3]}\n  c: 4 # [\n  d: |\n    [ {\n  e: it's {\n", 0).unwrap().root;
+    let a = root.get("a").unwrap();
+    let b = a.get("b").unwrap();
+    assert_eq!(b.entry("w").unwrap().key_pos, Pos { line: 3, column: 2 });
+    assert_eq!(b.get("z").unwrap().items()[0].pos, Pos { line: 4, column: 1 });
+    assert_eq!(a.get("c").unwrap().pos, Pos { line: 5, column: 6 });
+    assert_eq!((a.get("d").unwrap().text(), a.get("e").unwrap().text()), (Some("[ {\n"), Some("it's {")));
+    assert_eq!(parse("a: {b: 1,\nc: ]\n", 5).unwrap_err().pos.line, 7);
+}

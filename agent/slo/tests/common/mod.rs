@@ -1,5 +1,5 @@
 //! SLOs made by hand, and the slowest possible way to count.
-#![allow(dead_code, reason = "each test takes what it needs")]
+#![allow(dead_code, missing_docs, reason = "each test takes what it needs")]
 
 use std::collections::BTreeMap;
 

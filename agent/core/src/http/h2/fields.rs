@@ -14,7 +14,7 @@ pub(super) fn keep<'a>(name: &[u8], value: &'a [u8]) -> Option<Cow<'a, [u8]>> {
     let cut = |value: &'a [u8]| Cow::Borrowed(&value[..value.len().min(MAX_VALUE)]);
     match name {
         b":path" => Some(target::without_secrets(value)),
-        b":method" | b":scheme" | b":authority" | b":status" | b"content-length" => Some(cut(value)),
+        b":method" | b":scheme" | b":authority" | b":protocol" | b":status" | b"content-length" => Some(cut(value)),
         _ if name.starts_with(b":") => None,
         _ => Fields::looks_at(name).then(|| cut(value)),
     }
@@ -59,6 +59,7 @@ impl Head {
             b":method" => self.method = Some(Method::read(value)),
             b":path" => self.target = Some(value.into()),
             b":authority" => self.fields.authority(value),
+            b":protocol" => self.fields.protocol(value),
             b":status" => {
                 self.answers = true;
                 let number = std::str::from_utf8(value).ok().filter(|v| v.len() == 3).and_then(|v| v.parse().ok());

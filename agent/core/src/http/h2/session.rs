@@ -292,11 +292,15 @@ impl Session {
         let Some(s) = self.streams.get_mut(&stream).filter(|s| !s.asked) else { return };
         s.last = at;
         let promised = s.due != UNPROMISED && !s.answered;
+        // What goes beyond is no part of it, whatever pieces it comes in (RFC 9113 §8.1.1: malformed).
+        let mine = if promised { bytes.len().min(s.due as usize) } else { bytes.len() };
         if promised {
-            s.due = s.due.saturating_sub(due(Some(bytes.len() as u64)));
+            s.due -= mine as u32;
         }
         let whole = promised && s.due == 0;
-        out(HttpEvent::RequestBody { id, bytes });
+        if mine > 0 {
+            out(HttpEvent::RequestBody { id, bytes: &bytes[..mine] });
+        }
         if whole {
             self.request_ends(stream, at, out);
         }

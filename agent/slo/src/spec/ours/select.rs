@@ -10,6 +10,8 @@ use crate::yaml::{Node, Value};
 
 /// Most characters of a pattern.
 const MAX_PATTERN: usize = 512;
+/// Most patterns of one dimension.
+const MAX_PATTERNS: usize = 64;
 /// Most groups of `groupBy`, and how many without a limit.
 const GROUPS: (i128, usize) = (10_000, 100);
 
@@ -47,6 +49,10 @@ fn patterns(node: &Node, path: &str, problems: &mut Problems<'_>) -> Vec<Pattern
     };
     if items.is_empty() {
         problems.error(Class::Meaning, node.pos, path, "an empty list matches nothing");
+    }
+    if items.len() > MAX_PATTERNS {
+        problems.error(Class::Meaning, node.pos, path, format!("more than {MAX_PATTERNS} patterns: write one `/a|b|c/`"));
+        return Vec::new();
     }
     let mut patterns = Vec::new();
     for item in &items {

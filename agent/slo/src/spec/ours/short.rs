@@ -13,7 +13,7 @@ use super::tables::{SHORT, SHORT_DOCUMENT};
 use super::{select, sli};
 use crate::model::{Budgeting, CalendarUnit, GroupBy, Objective, Policy, Price, Selector, Sli, SliKind, Slo, Source, Window};
 use crate::spec::duration::{human, scan, shorthand_s};
-use crate::spec::openslo::rules::{civil, is_dns_label, is_label_key, is_time_zone};
+use crate::spec::openslo::values::{civil, is_dns_label, is_label_key, is_time_zone};
 use crate::spec::problem::{Class, Problems};
 use crate::spec::read::{Manner, join, read};
 use crate::spec::shape::{Ty, nearest};

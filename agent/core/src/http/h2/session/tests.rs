@@ -546,6 +546,18 @@ fn a_request_is_whole_with_its_last_promised_byte() {
             1: Complete by end_stream
         "#]],
     );
+    // More than was promised is no part of it, as little as when it comes in a frame of its own (found by fuzzing).
+    check(
+        after_hello(vec![ask(), Client(data(1, false, b"{\"a\":1}and more")), Server(answer(1, "400")), Server(data(1, true, b"no"))]),
+        expect![[r#"
+            1: Post "/v1/chat/completions" of h.test at 2
+            1: > {\"a\":1}
+            1: asked
+            1: 400 EventStream at 4
+            1: < no
+            1: Complete by end_stream
+        "#]],
+    );
     // A hole may have hidden some of it: only the end tells.
     check(
         after_hello(vec![
