@@ -49,10 +49,10 @@ def event(name: str, delta: dict[str, str], finish: str | None = None) -> bytes:
 class Stream:
     """One request and the events of its answer, with their instants."""
 
-    def __init__(self, number: int, chunks: int, dice: random.Random, start_us: int) -> None:
+    def __init__(self, number: int, chunks: int, dice: random.Random, start_us: int, longest: int) -> None:
         self.name, self.number = f"chatcmpl-{number:08x}", number
         self.start_us = start_us
-        prompt = "x" * dice.randint(100, 4000)
+        prompt = "x" * dice.randint(100, longest)
         body = {"model": "gpt-4o-mini", "stream": True, "stream_options": {"include_usage": True}}
         self.body = json.dumps(body | {"messages": [{"role": "user", "content": prompt}]}).encode()
         self.chunks, self.dice = chunks, dice
@@ -175,7 +175,8 @@ def main() -> None:
     dice = random.Random(args.seed)
     # Open streams begin one after the other, closely; others within 20 s.
     starts = [START_US + (n * 20 if args.open else dice.randrange(20_000_000)) for n in range(args.streams)]
-    streams = [Stream(n, 3 if args.open else args.chunks, random.Random(args.seed + n), start) for n, start in enumerate(starts)]
+    chunks, longest = (3, 1000) if args.open else (args.chunks, 4000)
+    streams = [Stream(n, chunks, random.Random(args.seed + n), start, longest) for n, start in enumerate(starts)]
     if args.h2:
         groups = [sorted(streams[n : n + PER_CONNECTION], key=lambda s: s.start_us) for n in range(0, len(streams), PER_CONNECTION)]
         connections = [http2(group, args.gzip, args.open) for group in groups]

@@ -1,6 +1,6 @@
 //! A file read by several threads, each of which owns the connections that fall to it by their hash.
 //!
-//! Every thread maps the file, reads the headers of all packets and takes those of its own connections to its own assembler and pipeline:
+//! Every thread reads the file, looks at the headers of all packets and takes those of its own connections to its own assembler and pipeline:
 //! no queue, no hand-over, no lock between packets. (A thread that only reads and distributes would read the same headers, and then be
 //! one more link in the chain.) Time passes alike in all of them, because each sees every packet's stamp; ids are made of frame
 //! numbers, which are the same as well. What they yield is merged in the order in which one thread would have yielded it: see [`Order`].

@@ -17,7 +17,6 @@ use super::Sink;
 mod file;
 pub mod format;
 mod live;
-mod map;
 
 pub use file::FileTap;
 pub use live::{LiveOptions, LiveTap};
