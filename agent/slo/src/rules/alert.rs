@@ -43,8 +43,10 @@ fn burn(of: &Of<'_>, severity: Severity) -> Vec<Rule> {
     let share = number(of.objective.target * 100.0);
     let what = format!("{} of {}", of.objective.name, of.slo.name);
     let rule = |(wait, rows): (u64, Vec<&AlertRow>)| {
-        let pairs: Vec<_> =
-            rows.iter().map(|r| format!("{}x over {} and {}", number(r.reachable(of.objective.target)), duration(r.short_s), duration(r.long_s))).collect();
+        let pairs: Vec<_> = rows
+            .iter()
+            .map(|r| format!("{}x over {} and {}", number(r.reachable(of.objective.target)), duration(r.short_s), duration(r.long_s)))
+            .collect();
         let annotations = [
             ("summary", format!("{}: the error budget of {what} burns too fast", of.slo.service)),
             (
