@@ -48,7 +48,7 @@ mod tests {
         let second = 1_000_000_000u64;
         let mut clock = Clock::new(1_000 * second, 10 * second);
         assert_eq!(clock.read(1_001 * second + 1_000_000, 11 * second), None);
-        assert_eq!(clock.read(4_602 * second, 12 * second), Some(3_599_999_000_000 + 0));
+        assert_eq!(clock.read(4_602 * second, 12 * second), Some(3_599_999_000_000));
         assert_eq!(clock.read(4_603 * second, 13 * second), None);
         assert_eq!(clock.read(1_004 * second, 14 * second), Some(-3_600 * second as i64));
         assert_eq!(clock.read(9_004 * second, 8_014 * second), None, "asleep");

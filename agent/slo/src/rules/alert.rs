@@ -43,8 +43,10 @@ fn burn(of: &Of<'_>, severity: Severity) -> Vec<Rule> {
     let share = number(of.objective.target * 100.0);
     let what = format!("{} of {}", of.objective.name, of.slo.name);
     let rule = |(wait, rows): (u64, Vec<&AlertRow>)| {
-        let pairs: Vec<_> =
-            rows.iter().map(|r| format!("{}x over {} and {}", number(r.factor), duration(r.short_s), duration(r.long_s))).collect();
+        let pairs: Vec<_> = rows
+            .iter()
+            .map(|r| format!("{}x over {} and {}", number(r.reachable(of.objective.target)), duration(r.short_s), duration(r.long_s)))
+            .collect();
         let annotations = [
             ("summary", format!("{}: the error budget of {what} burns too fast", of.slo.service)),
             (
@@ -67,7 +69,7 @@ fn burn(of: &Of<'_>, severity: Severity) -> Vec<Rule> {
 /// Both windows of a row burn faster than its factor, and there is enough to judge by.
 fn pair(of: &Of<'_>, row: &AlertRow) -> String {
     let (recorded, by) = (of.recorded(), of.by());
-    let limit = format!("({} * {})", number(row.factor), number(of.budget()));
+    let limit = format!("({} * {})", number(row.reachable(of.objective.target)), number(of.budget()));
     let over = |window| format!("max by ({by}, sloth_id, sloth_service, sloth_slo) ({}{recorded} > {limit})", error_ratio(window));
     let mut parts = vec![over(row.short_s), over(row.long_s)];
     // Half an event less: `increase` extrapolates, and three events can come out as 2.99.

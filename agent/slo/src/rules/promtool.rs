@@ -243,7 +243,7 @@ fn course(of: &Of<'_>, rows: &[&AlertRow], wait_s: u64, sums: &Sums, case: &Case
         let active = rows.iter().any(|row| {
             let window = |seconds| sums.seen(at, seconds, less);
             let ((valid, bad), (short_valid, short_bad)) = (window(row.long_s), window(row.short_s));
-            let limit = row.factor * of.budget() * scale;
+            let limit = row.reachable(of.objective.target) * of.budget() * scale;
             let burns = |bad: f64, valid: f64| valid > 0.0 && bad / valid > limit;
             let enough = |n: f64, least: u64| least <= 1 || n > least as f64 - 0.5;
             let alerting = &of.slo.alerting;

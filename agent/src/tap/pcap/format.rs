@@ -162,6 +162,7 @@ impl Format {
     /// The record of a frame that `bytes` begin with, if it is whole and the format is the one that nearly every capture has: pcap, little
     /// endian. What [`Format::step`] says of it, in a third of the time.
     #[inline]
+    #[allow(clippy::type_complexity, reason = "what a step yields, taken apart at once")]
     pub fn frame<'a>(&self, bytes: &'a [u8]) -> Option<(usize, Timestamp, Option<LinkType>, &'a [u8], u32)> {
         let Self::Pcap { big, unit, link } = self else { return None };
         let head: &[u8; RECORD_HEADER] = bytes.first_chunk()?;
