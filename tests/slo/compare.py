@@ -33,6 +33,7 @@ DELIBERATE = [
     ("before directive", "a `%` directive in the middle of a document: libyaml ends the document there and the SDK drops the rest"),
     ("misplaced bracket", "a bracket too many behind a finished document: the SDK never reads on"),
     ("cannot start any token", "a `|` or `>` within brackets, which libyaml takes for the head of a block"),
+    ("did not find expected alphabetic", "an anchor with a name that YAML 1.2 allows and libyaml does not"),
     ("excessive aliasing", "bounds"),
     ("separator", "the SDK silently drops a document whose closing `---` has trailing text and no line end; it is read here"),
 ]
@@ -229,6 +230,8 @@ def main():
             text = path.read_text()
             if valid and re.search(r"\n---[^\n]+\Z", text):
                 said += " separator"
+            if not valid and re.search(r"\}\n[\[\]{},]+---\n", text):
+                said += " misplaced bracket"
             why = next((why for pattern, why in DELIBERATE if pattern in said), None)
             if valid is not None and why:
                 deliberate.setdefault(why, []).append(f"{path.name}: here {valid}: {said[:160]}")
