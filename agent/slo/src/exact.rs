@@ -50,9 +50,14 @@ struct Track {
     alerts: Alerts,
 }
 
+/// 5 m, 30 m, 1 h, 2 h, 6 h, 1 d, 3 d.
+const USUAL_WINDOWS: [u64; 7] = [300, 1_800, 3_600, 7_200, 21_600, 86_400, 259_200];
+
 /// One SLO over recorded traffic.
 pub struct Exact {
     loaded: Loaded,
+    /// Over which burn rates are told: those of the alert policy and the usual ones, so that histories of different policies compare.
+    windows: Vec<u64>,
     groups: Vec<Groups>,
     /// By objective, then by group.
     tracks: Vec<Vec<Track>>,
@@ -68,7 +73,10 @@ impl Exact {
         let loaded = Loaded::new(slo)?;
         let groups: Vec<_> = loaded.slo.objectives.iter().map(|_| Groups::new(loaded.slo.group_by.as_ref())).collect();
         let tracks = groups.iter().map(|g| g.labels().iter().map(|_| Track::default()).collect()).collect();
-        Ok(Self { loaded, groups, tracks, composite: BTreeMap::new() })
+        let mut windows: Vec<_> = loaded.windows.iter().copied().chain(USUAL_WINDOWS).collect();
+        windows.sort_unstable();
+        windows.dedup();
+        Ok(Self { loaded, windows, groups, tracks, composite: BTreeMap::new() })
     }
 
     /// Its definition.
@@ -140,7 +148,7 @@ impl Exact {
                     counts,
                     level: counts.level(slo.budgeting),
                     budget_remaining: burn(&counts).map(|spent| 1.0 - spent),
-                    burn: self.loaded.windows.iter().map(|w| (*w, burn(&within(begin(*w))))).collect(),
+                    burn: self.windows.iter().map(|w| (*w, burn(&within(begin(*w))))).collect(),
                     firing: alerts.firing.map(|f| f.is_some()),
                     frozen,
                 });
@@ -176,7 +184,7 @@ impl Exact {
                 counts,
                 level: counts.level(slo.budgeting),
                 budget_remaining: burn(start).map(|spent| 1.0 - spent),
-                burn: self.loaded.windows.iter().map(|w| (*w, burn(begin(*w)))).collect(),
+                burn: self.windows.iter().map(|w| (*w, burn(begin(*w)))).collect(),
                 firing: alerts.firing.map(|f| f.is_some()),
                 frozen,
             });
