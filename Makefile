@@ -39,7 +39,7 @@ test-tls: build ## decrypted captures against the clear and against tshark, with
 
 test-slo: build ## objectives against the tools of Go, promtool, and a real Prometheus and Alertmanager
 	tests/slo/setup.sh && python3 tests/slo/compare.py $(if $(wildcard ../shared/fixtures/slo/index.json),--index ../shared/fixtures/slo)
-	tests/slo/kill.sh
+	tests/slo/backtest.py && tests/slo/kill.sh
 	tests/real/setup-go.sh prometheus alertmanager && python3 tests/slo/promtool.py && python3 tests/slo/alerts.py
 
 test-live: build ## live eBPF against a schedule, and 10,000 chunks/s accounted for

@@ -321,6 +321,10 @@ metrics! {
         "The share of what should have been judged that could be, on this node.";
     SLO_ALERT_STATE = "tokengauge.slo.alert.state", Gauge, "{state}", &[],
         "By severity, on this node: 0 quiet, 1 pending, 2 firing, 3 frozen because too little is seen.";
+    SLO_FILES_PROBLEMS = "tokengauge.slo.files.problems", Gauge, "{problem}", &[],
+        "What is wrong with the SLO files as they are now. Unless it is 0, what was read before stays in force.";
+    SLO_JOURNAL_FAILING = "tokengauge.slo.journal.failing", Gauge, "{state}", &[],
+        "1 while the journal cannot be written, so that budgets would not survive a restart; else 0.";
 }
 
 /// The name that a metric has in Prometheus under the translator's default strategy (`UnderscoreEscapingWithSuffixes`).

@@ -129,7 +129,7 @@ impl<'a> Of<'a> {
     /// Labels by which the agents' series add up.
     fn by(&self) -> String {
         let mut labels = vec![label::SLO.to_owned(), label::SERVICE.to_owned(), label::OBJECTIVE.to_owned()];
-        labels.extend(self.slo.group_by.iter().flat_map(|g| &g.by).map(|d| format!("{}{}", label::GROUP, snake(d.as_str()))));
+        labels.extend(self.slo.group_by.iter().flat_map(|g| &g.by).map(|d| format!("{}{}", label::GROUP, d.attribute())));
         labels.join(", ")
     }
 
@@ -206,11 +206,6 @@ fn slug(name: &str) -> String {
     let dashed: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' }).collect();
     let parts: Vec<_> = dashed.split('-').filter(|p| !p.is_empty()).collect();
     parts.join("-")
-}
-
-/// `inputTokens` → `input_tokens`.
-fn snake(name: &str) -> String {
-    name.chars().flat_map(|c| c.is_ascii_uppercase().then_some('_').into_iter().chain([c.to_ascii_lowercase()])).collect()
 }
 
 fn is_label(key: &str) -> bool {

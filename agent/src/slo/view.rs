@@ -91,7 +91,7 @@ pub fn view(engine: &Engine, status: &Status, base: Counters) -> Option<View> {
     let slo = engine.slo(status.slo)?;
     let objective = status.objective.and_then(|o| slo.objectives.get(o));
     let strictest = || slo.objectives.iter().map(|o| o.target).fold(0.0, f64::max);
-    let dimensions = slo.group_by.iter().flat_map(|g| &g.by).map(|d| d.as_str().to_owned());
+    let dimensions = slo.group_by.iter().flat_map(|g| &g.by).map(|d| d.attribute().to_owned());
     let alert = |i: usize| match (status.firing.get(i).copied().flatten(), status.pending.get(i)) {
         (Some(_), _) => Alert::Firing,
         (None, Some(true)) => Alert::Pending,

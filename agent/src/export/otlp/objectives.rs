@@ -8,7 +8,7 @@ use opentelemetry::KeyValue;
 use opentelemetry::metrics::Meter;
 use tokengauge_core::semconv::{Metric, attr, metric};
 
-use crate::slo::live::Shared;
+use crate::slo::live::{Shared, Standing};
 use crate::slo::view::{Alert, View};
 
 /// Registers them.
@@ -60,6 +60,19 @@ pub fn observe(meter: &Meter, shared: &Shared) {
             tell(state, Some(KeyValue::new(attr::SLO_SEVERITY, severity)));
         }
     });
+    whole(meter, shared, metric::SLO_FILES_PROBLEMS, |s| s.broken.len() as f64);
+    whole(meter, shared, metric::SLO_JOURNAL_FAILING, |s| f64::from(u8::from(s.journal_trouble.is_some())));
+}
+
+/// A gauge of the engine as a whole.
+fn whole(meter: &Meter, shared: &Shared, m: Metric, of: fn(&Standing) -> f64) {
+    let shared = Arc::clone(shared);
+    meter
+        .f64_observable_gauge(m.name)
+        .with_unit(m.unit)
+        .with_description(m.doc)
+        .with_callback(move |observer| observer.observe(of(&shared.lock().unwrap_or_else(PoisonError::into_inner)), &[]))
+        .build();
 }
 
 /// Says a value, with one attribute more.
