@@ -358,13 +358,13 @@ impl Dimension {
             Self::Stream => "stream",
             Self::InputTokens => "inputTokens",
         }
+    }
 
-        /// The end of the attribute and of the Prometheus label of a group: words with underscores, as both want it.
-        pub const fn attribute(self) -> &'static str {
-            match self {
-                Self::InputTokens => "input_tokens",
-                other => other.as_str(),
-            }
+    /// The end of the attribute and of the Prometheus label of a group: words with underscores, as both want it.
+    pub const fn attribute(self) -> &'static str {
+        match self {
+            Self::InputTokens => "input_tokens",
+            other => other.as_str(),
         }
     }
 }
