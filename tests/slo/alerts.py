@@ -245,14 +245,6 @@ def main() -> None:
         score.check(bool(own), "the agent itself says that the page fires")
         code, said = status(folder)
         score.check("firing" in said.lower() or "page" in said.lower(), f"slo status: {said.splitlines()[-3:]}")
-        well = [value(prometheus, name) for name in ("tokengauge_slo_files_problems", "tokengauge_slo_journal_failing")]
-        score.check(well == [0, 0], f"files and journal are well: {well}")
-        good_file = slos.read_text()
-        slos.write_text(good_file.replace("objectives:", "objektives:"))
-        broken = until(15, lambda: value(prometheus, "tokengauge_slo_files_problems"))
-        code, said = status(folder)
-        score.check(bool(broken) and code == 1 and "objektives" in said, f"a broken file is told by metric ({broken}) and slo status (exit {code}); the last good one stays")
-        slos.write_text(good_file)
         Provider.failing = False
         began = time.monotonic()
         end = until(150, lambda: notified("/page", "resolved"))
@@ -273,6 +265,14 @@ def main() -> None:
         wanted = 1 - client.bad / total / 0.01
         score.check(remaining is not None and abs(remaining - wanted) < 1e-6, f"budget remaining {remaining}, really {wanted}")
         score.check(burned is not None and burned > 0.05, f"the rules' error ratio over the window: {burned} (really {client.bad / total})")
+        well = [value(prometheus, name) for name in ("tokengauge_slo_files_problems", "tokengauge_slo_journal_failing")]
+        score.check(well == [0, 0], f"files and journal are well: {well}")
+        good_file = slos.read_text()
+        slos.write_text(good_file.replace("objectives:", "objektives:"))
+        broken = until(15, lambda: value(prometheus, "tokengauge_slo_files_problems"))
+        code, said = status(folder)
+        score.check(bool(broken) and code == 1 and "objektives" in said, f"a broken file is told by metric ({broken}) and slo status (exit {code}); the last good one stays")
+        slos.write_text(good_file)
         agent.stop()
         if score.failed:
             print(agent.log()[-3000:], json.dumps(Pager.got, indent=1)[-3000:])
