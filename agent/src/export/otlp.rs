@@ -22,6 +22,7 @@ use tokio::runtime::Runtime;
 
 use super::{ExportError, Exporter};
 
+pub mod carrier;
 pub mod metrics;
 mod objectives;
 pub mod spans;
