@@ -84,6 +84,16 @@ pub enum Compression {
     Gzip,
 }
 
+impl Signal {
+    /// What the configuration file says of it.
+    pub fn configured(self, config: &Config) -> Option<bool> {
+        match self {
+            Self::Metrics => config.metrics,
+            Self::Traces => config.traces,
+        }
+    }
+}
+
 /// Reads one variable of the environment; tests put a table in its place.
 pub type Env<'a> = &'a dyn Fn(&str) -> Option<String>;
 
