@@ -12,7 +12,10 @@ pub use profile::{In, Profile};
 pub use provider::{provider_of_host, provider_of_server_header};
 
 /// `gen_ai.provider.name` of a server whose host says nothing: someone speaks a known API.
-pub const PROVIDER_OTHER: &str = "_OTHER";
+pub const PROVIDER_OTHER: &str = OTHER;
+
+/// A value that has no name of its own: one of many, or none that is known.
+pub const OTHER: &str = "_OTHER";
 
 /// The event of a span at the instant of the first token.
 pub const EVENT_FIRST_TOKEN: &str = "tokengauge.first_token";
