@@ -6,13 +6,14 @@
 use std::path::{Path, PathBuf};
 
 use regex::Regex;
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::cli::RunArgs;
 use crate::export::otlp;
 
 /// Everything that can be configured.
-#[derive(Deserialize, Clone, Debug, Default, PartialEq)]
+#[derive(Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
     /// Where bytes come from.
@@ -28,7 +29,7 @@ pub struct Config {
 }
 
 /// `taps`.
-#[derive(Deserialize, Clone, Debug, Default, PartialEq)]
+#[derive(Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
 #[serde(deny_unknown_fields, default)]
 pub struct Taps {
     /// eBPF on TLS libraries.
@@ -38,7 +39,7 @@ pub struct Taps {
 }
 
 /// `taps.tls`.
-#[derive(Deserialize, Clone, Debug, PartialEq)]
+#[derive(Deserialize, JsonSchema, Clone, Debug, PartialEq)]
 #[serde(deny_unknown_fields, default)]
 pub struct Tls {
     /// Whether to tap at all.
@@ -60,7 +61,7 @@ impl Default for Tls {
 }
 
 /// `taps.pcap[]`.
-#[derive(Deserialize, Clone, Debug, PartialEq)]
+#[derive(Deserialize, JsonSchema, Clone, Debug, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Pcap {
     /// The interface, e.g. `lo` or `eth0`; `any` is all of them.
@@ -93,7 +94,7 @@ const fn default_snaplen() -> u32 {
 }
 
 /// `jsonl`.
-#[derive(Deserialize, Clone, Debug, PartialEq)]
+#[derive(Deserialize, JsonSchema, Clone, Debug, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Jsonl {
     /// The file to append to; `-` is standard output.
