@@ -23,6 +23,7 @@ use tokio::runtime::Runtime;
 
 use super::{ExportError, Exporter};
 
+pub mod carrier;
 pub mod metrics;
 mod objectives;
 pub mod spans;
@@ -82,6 +83,16 @@ pub enum Compression {
     None,
     /// gzip.
     Gzip,
+}
+
+impl Signal {
+    /// What the configuration file says of it.
+    pub fn configured(self, config: &Config) -> Option<bool> {
+        match self {
+            Self::Metrics => config.metrics,
+            Self::Traces => config.traces,
+        }
+    }
 }
 
 /// Reads one variable of the environment; tests put a table in its place.
