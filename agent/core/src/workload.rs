@@ -7,6 +7,8 @@ use std::net::IpAddr;
 
 use crate::name::Name;
 
+pub mod cgroup;
+
 /// Labels, or annotations, that are kept of one pod; more are left out.
 pub const MAX_LABELS: usize = 16;
 
