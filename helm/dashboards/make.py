@@ -18,7 +18,7 @@ from panels import bars, by, dashboard, mean, percentiles, quantile, rate, rows,
 
 OUT = Path(__file__).resolve().parents[1] / "tokengauge" / "dashboards"
 MODEL, PROVIDER, VANTAGE, OUTCOME, REASON = "gen_ai_request_model", "gen_ai_provider_name", "tokengauge_vantage", "tokengauge_outcome", "tokengauge_reason"
-NAMESPACE, WORKLOAD, PEER = "k8s_namespace_name", "tokengauge_workload", "tokengauge_peer_workload"
+NAMESPACE, WORKLOAD, PEER = "k8s_namespace_name", "tokengauge_workload_name", "tokengauge_peer_workload_name"
 TTFT, TTFA, TPOT = "tokengauge_time_to_first_token_seconds", "tokengauge_time_to_first_answer_seconds", "tokengauge_time_per_output_token_seconds"
 GAP, STALL, SPEED = "tokengauge_inter_chunk_gap_seconds", "tokengauge_max_stall_seconds", "tokengauge_output_speed_per_second"
 REQUESTS, TOKENS_IN, TOKENS_OUT = "tokengauge_requests_total", "tokengauge_input_tokens_total", "tokengauge_output_tokens_total"
