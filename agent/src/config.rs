@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use regex::Regex;
 use serde::Deserialize;
+use tokengauge_core::semconv::Profile;
 
 use crate::cli::RunArgs;
 use crate::export::otlp;
@@ -17,6 +18,8 @@ use crate::export::otlp;
 pub struct Config {
     /// Where bytes come from.
     pub taps: Taps,
+    /// The generation of the GenAI conventions that metrics and spans speak.
+    pub semconv: Option<Semconv>,
     /// OTLP metrics and spans.
     pub otlp: otlp::Config,
     /// Records as JSON lines.
@@ -25,6 +28,30 @@ pub struct Config {
     pub slo: Option<crate::slo::live::Config>,
     /// What the agent logs about itself (tracing-subscriber's filter syntax).
     pub log: Option<String>,
+}
+
+/// `semconv`: which names of the GenAI conventions are used.
+#[derive(Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum Semconv {
+    /// Those of v1.41, and the counters of tokens that came after them.
+    V1_41,
+    /// Those of `semantic-conventions-genai`, October 2026.
+    Main,
+    /// Both at once.
+    Both,
+}
+
+impl Semconv {
+    /// What is spoken: as `OTEL_SEMCONV_STABILITY_OPT_IN` says, else as the configuration says, else v1.41.
+    pub fn profile(configured: Option<Self>, env: otlp::Env<'_>) -> Profile {
+        let said = env("OTEL_SEMCONV_STABILITY_OPT_IN").and_then(|list| Profile::opted_in(&list));
+        said.unwrap_or(match configured {
+            None | Some(Self::V1_41) => Profile::V1_41,
+            Some(Self::Main) => Profile::Main,
+            Some(Self::Both) => Profile::Both,
+        })
+    }
 }
 
 /// `taps`.
@@ -313,7 +340,10 @@ log: tokengauge=debug
                 "taps:\n  tls:\n    enabld: true\n",
                 "x.yaml:3:5: taps.tls: unknown field `enabld`, expected one of `enabled`, `pids`, `include`, `exclude`, `ring_mib` (did you mean `enabled`?)",
             ),
-            ("tap: {}\n", "x.yaml:1:1: unknown field `tap`, expected one of `taps`, `otlp`, `jsonl`, `slo`, `log` (did you mean `taps`?)"),
+            (
+                "tap: {}\n",
+                "x.yaml:1:1: unknown field `tap`, expected one of `taps`, `semconv`, `otlp`, `jsonl`, `slo`, `log` (did you mean `taps`?)",
+            ),
             ("taps:\n  tls: {ring_mib: big}\n", "x.yaml:2:19: taps.tls.ring_mib: invalid type: string \"big\", expected u32"),
             ("taps: {tls: {include: ['(']}}\n", "x.yaml: taps.tls.include[0]: `(` is no regular expression: error: unclosed group"),
             ("taps: {tls: {enabled: false}}\n", "x.yaml: taps: TLS tapping is off and there is no interface: nothing to watch"),

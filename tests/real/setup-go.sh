@@ -3,7 +3,7 @@
 # ${TOKENGAUGE_CACHE:-target/real}/bin. Nothing is installed system-wide. A program that is already there in the pinned
 # version is not built again, so a second run takes a second; a first one takes minutes per program.
 #
-#     tests/real/setup-go.sh [helm] [kubeconform] [schemas] [collector] [prometheus] [alertmanager]      # all of them without a word
+#     tests/real/setup-go.sh [helm] [kubeconform] [schemas] [collector] [prometheus] [alertmanager] [jaeger]      # all of them without a word
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 cache=${TOKENGAUGE_CACHE:-$here/../../target/real}
@@ -11,7 +11,7 @@ mkdir -p "$cache/bin"
 cache=$(cd "$cache" && pwd)
 
 # Pinned: the module proxy does not have every version, and the goldens and checks are of these.
-helm=v3.22.0 kubeconform=v0.8.0 collector=v0.159.0 prometheus=v0.315.0 alertmanager=v0.31.1
+helm=v3.22.0 kubeconform=v0.8.0 collector=v0.159.0 prometheus=v0.315.0 alertmanager=v0.31.1 jaeger=v1.76.0
 schemas=1.37.0 kubernetes="1.29.0 1.34.0"
 
 # cached NAME STAMP: whether bin/NAME is there and of that version.
@@ -82,12 +82,26 @@ setup_prometheus() {
     tool promtool "github.com/prometheus/prometheus/cmd/promtool@$prometheus" -tags remove_all_sd
 }
 
+# Jaeger keeps traces in memory and answers /api/traces. Its module replaces others, so it is built inside a copy of itself.
+setup_jaeger() {
+    local work
+    cached jaeger "$jaeger" && return
+    need go "install Go 1.24 or later"
+    work=$(mktemp -d)
+    (cd "$work" && go mod init rig.test/jaeger 2>/dev/null && go mod download -json "github.com/jaegertracing/jaeger@$jaeger" >where.json)
+    cp -r "$(sed -n 's/.*"Dir": "\(.*\)".*/\1/p' "$work/where.json")" "$work/jaeger"
+    chmod -R u+w "$work/jaeger"
+    (cd "$work/jaeger" && go build -trimpath -ldflags="-s -w" -o "$cache/bin/jaeger" ./cmd/jaeger)
+    rm -rf "$work"
+    built jaeger "$jaeger"
+}
+
 setup_alertmanager() { tool alertmanager "github.com/prometheus/alertmanager/cmd/alertmanager@$alertmanager"; }
 
-[ $# -gt 0 ] || set -- helm kubeconform schemas collector prometheus alertmanager
+[ $# -gt 0 ] || set -- helm kubeconform schemas collector prometheus alertmanager jaeger
 for part in "$@"; do
     case $part in
-        helm | kubeconform | schemas | collector | prometheus | alertmanager) "setup_$part" ;;
+        helm | kubeconform | schemas | collector | prometheus | alertmanager | jaeger) "setup_$part" ;;
         *) echo "setup-go: there is no \`$part\`" >&2; exit 2 ;;
     esac
 done

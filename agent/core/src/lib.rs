@@ -24,4 +24,5 @@ pub mod tcp;
 pub mod timeline;
 pub mod tls;
 pub mod trace;
+pub mod workload;
 pub mod ws;

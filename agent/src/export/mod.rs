@@ -7,6 +7,7 @@ use tokengauge_core::inference::Inference;
 use tokengauge_core::stats::Snapshot;
 
 pub mod jsonl;
+pub mod observe;
 pub mod otlp;
 pub mod record;
 
