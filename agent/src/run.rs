@@ -12,11 +12,11 @@ use tokengauge_core::pipeline::Options;
 
 use crate::agent::{Builder, Ended, Running, STOP_WITHIN};
 use crate::cli::RunArgs;
-use crate::config::{Config, ConfigError};
+use crate::config::{Config, ConfigError, Semconv};
 use crate::driver::Source;
 use crate::export::ExportError;
 use crate::export::jsonl::JsonLines;
-use crate::export::otlp::{Otlp, environment, transport};
+use crate::export::otlp::{Otlp, environment, settings};
 use crate::replay::write_stats;
 use crate::slo::live::Live;
 use crate::tap::{StopFlag, TapError};
@@ -68,10 +68,11 @@ pub fn run(args: &RunArgs) -> Result<bool, RunError> {
         println!("{}", describe(&config));
         return Ok(true);
     }
-    let otlp = Otlp::new(&config.otlp, &environment)?;
+    let profile = Semconv::profile(config.semconv, &environment);
+    let mut otlp = Otlp::new(&config.otlp, profile, &environment)?;
     log::start(config.log.as_deref(), otlp.as_ref().and_then(Otlp::own_spans).as_ref()).map_err(RunError::Log)?;
     if otlp.is_some() {
-        transport::ignored(&environment).iter().for_each(|what| tracing::warn!("ignored: {what}"));
+        settings::ignored(&environment).iter().for_each(|what| tracing::warn!("ignored: {what}"));
     }
     let stop = StopFlag::default();
     signals(&stop)?;
@@ -84,8 +85,8 @@ pub fn run(args: &RunArgs) -> Result<bool, RunError> {
         Some(slo) => Some(Live::start(slo, hangups()?)),
         None => None,
     };
-    if let (Some(otlp), Some(live)) = (&otlp, &live) {
-        otlp.watch_objectives(&live.shared());
+    if let (Some(otlp), Some(live)) = (&mut otlp, &live) {
+        otlp.watch_objectives(live);
     }
     let running = exporters(agent, &config, otlp, live, args.verbose)?.start()?;
     eprintln!("tokengauge: {}", describe(&config));

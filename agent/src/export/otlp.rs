@@ -1,36 +1,57 @@
 //! OTLP: metrics and one span per inference, by gRPC or HTTP, configured as every OpenTelemetry SDK is.
 //!
-//! [`transport`] builds the two clients and honours `OTEL_EXPORTER_OTLP_*`; [`metrics`] owns the instruments; [`spans`] lays out a
-//! span with the wire's times. Sending happens on the SDK's own threads: an [`Exporter`] call only records. What cannot be
-//! delivered is counted in `tokengauge.export.drops` and said once a minute in the log.
+//! Who makes requests hands them to the [`carrier`]: [`spans`] writes a span with the wire's times, [`batch`] puts spans together,
+//! [`metrics`] owns the instruments. [`sender`] runs a [`lane`] per signal on a thread of its own, which keeps what waits in memory and on
+//! [`disk`] and sends it by a [`client`]; [`delivery`] counts what became of it. [`settings`] and [`variables`] say what the environment means.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::mpsc::sync_channel;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use opentelemetry::KeyValue;
+use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_sdk::Resource;
-use opentelemetry_sdk::metrics::{PeriodicReader, SdkMeterProvider};
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::metrics::data::ResourceMetrics;
+use opentelemetry_sdk::metrics::exporter::PushMetricExporter;
+use opentelemetry_sdk::metrics::{PeriodicReader, SdkMeterProvider, Temporality};
 use opentelemetry_sdk::resource::{EnvResourceDetector, TelemetryResourceDetector};
-use opentelemetry_sdk::trace::{BatchSpanProcessor, SdkTracerProvider, SpanProcessor as _};
+use opentelemetry_sdk::trace::SdkTracerProvider;
+use prost::Message as _;
 use serde::Deserialize;
 use tokengauge_core::inference::Inference;
+use tokengauge_core::semconv::Profile;
 use tokengauge_core::stats::Snapshot;
 use tokio::runtime::Runtime;
 
 use super::{ExportError, Exporter};
 
+pub mod batch;
 pub mod carrier;
+pub mod client;
+pub mod delivery;
+pub mod disk;
+pub mod lane;
+pub mod links;
 pub mod metrics;
 mod objectives;
+pub mod own;
+pub mod parcel;
+pub mod sampling;
+pub mod sender;
+pub mod settings;
 pub mod spans;
-pub mod transport;
+pub mod variables;
+pub mod wire;
 
+use batch::Batch;
+use carrier::{Carrier as _, Signal};
+use delivery::Loss;
 use metrics::Instruments;
-use spans::Sampling;
-use transport::{Counted, Delivery, Signal};
+use sender::{QueueConfig, Sender};
+use spans::{Maker, SpansConfig};
 
 /// `otlp` in the configuration file. Whatever is not set follows the `OTEL_*` variables, then the defaults of the specification.
 #[derive(Deserialize, Clone, Debug, Default, PartialEq)]
@@ -54,6 +75,10 @@ pub struct Config {
     pub traces: Option<bool>,
     /// Certificates of the receiver's authority (PEM).
     pub certificate: Option<PathBuf>,
+    /// What waits while the receiver takes nothing, and for how long.
+    pub queue: QueueConfig,
+    /// Which inferences become spans, and what stands in them.
+    pub spans: SpansConfig,
     /// Our own certificate (PEM).
     pub client_certificate: Option<PathBuf>,
     /// Its key (PEM).
@@ -72,6 +97,9 @@ pub enum Protocol {
     /// OTLP/HTTP with Protobuf bodies.
     #[serde(rename = "http/protobuf")]
     HttpProtobuf,
+    /// OTLP/HTTP with JSON bodies.
+    #[serde(rename = "http/json")]
+    HttpJson,
 }
 
 /// `otlp.compression`.
@@ -82,6 +110,8 @@ pub enum Compression {
     None,
     /// gzip.
     Gzip,
+    /// zstd; the Collector takes it, other receivers may not.
+    Zstd,
 }
 
 impl Signal {
@@ -121,7 +151,8 @@ impl Config {
         if self.client_certificate.is_some() != self.client_key.is_some() {
             return Err("client_certificate and client_key go together".into());
         }
-        Ok(())
+        self.queue.check().map_err(|what| format!("queue.{what}"))?;
+        self.spans.check().map_err(|what| format!("spans.{what}"))
     }
 
     /// Whether a signal is to be exported: when something says where to, and nothing says no.
@@ -141,19 +172,21 @@ impl Config {
 
 /// The exporter.
 pub struct Otlp {
+    sender: Sender,
     metrics: Option<(SdkMeterProvider, Instruments)>,
     spans: Option<Spans>,
     /// Spans of the agent itself.
     own: Option<SdkTracerProvider>,
-    delivery: Arc<Delivery>,
     state: Arc<Mutex<metrics::Shared>>,
-    // Dropped last, and without waiting: gRPC connections live on it.
+    // Dropped last, and without waiting: the connection of the agent's own spans lives on it.
     runtime: Option<Runtime>,
 }
 
 struct Spans {
-    processor: BatchSpanProcessor,
-    sampling: Sampling,
+    maker: Maker,
+    batch: Batch,
+    /// The span of the last inference that broke an objective.
+    broke: Arc<AtomicU64>,
 }
 
 impl Otlp {
@@ -161,50 +194,48 @@ impl Otlp {
     ///
     /// # Errors
     /// When an endpoint, a certificate or another setting is wrong. Whether the receiver is there shows only later.
-    pub fn new(config: &Config, env: Env<'_>) -> Result<Option<Self>, ExportError> {
-        let (wants_metrics, wants_spans) = (config.wants(Signal::Metrics, env), config.wants(Signal::Traces, env));
-        if !wants_metrics && !wants_spans {
+    pub fn new(config: &Config, profile: Profile, env: Env<'_>) -> Result<Option<Self>, ExportError> {
+        let signals: Vec<Signal> = Signal::ALL.into_iter().filter(|s| config.wants(*s, env)).collect();
+        if signals.is_empty() {
             return Ok(None);
         }
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .thread_name("otlp")
-            .enable_all()
-            .build()
-            .map_err(|e| ExportError::Config { what: format!("no runtime: {e}") })?;
-        let guard = runtime.enter();
+        let sender = Sender::start(config, &signals, env)?;
         let resource = resource(env);
-        let (delivery, state) = (Arc::new(Delivery::default()), Arc::new(Mutex::default()));
-        let metrics = wants_metrics.then(|| {
-            let exporter = Counted::new(transport::metric_exporter(config, env, &delivery)?, Arc::clone(&delivery));
-            let mut reader = PeriodicReader::builder(exporter);
+        let state = Arc::new(Mutex::default());
+        let metrics = signals.contains(&Signal::Metrics).then(|| {
+            let mut reader = PeriodicReader::builder(Handed::new(sender.clone(), env));
             if let Some(seconds) = config.interval_s.filter(|_| env("OTEL_METRIC_EXPORT_INTERVAL").is_none()) {
                 reader = reader.with_interval(Duration::from_secs_f64(seconds));
             }
             let provider = SdkMeterProvider::builder().with_resource(resource.clone()).with_reader(reader.build()).build();
-            let instruments = Instruments::new(&provider, &state, &delivery);
-            Ok::<_, ExportError>((provider, instruments))
+            let instruments = Instruments::new(&provider, &state, sender.delivery());
+            (provider, instruments)
         });
-        let metrics = metrics.transpose()?;
-        let (mut spans, mut own) = (None, None);
-        if wants_spans {
-            let mut processor =
-                BatchSpanProcessor::builder(Counted::new(transport::span_exporter(config, env, &delivery)?, Arc::clone(&delivery))).build();
-            processor.set_resource(&resource);
-            spans = Some(Spans { processor, sampling: Sampling::from_env(env) });
-            // Counted apart: the agent's own spans are no measurements.
-            let apart = Arc::new(Delivery::default());
-            let exporter = Counted::new(transport::span_exporter(config, env, &apart)?, Arc::clone(&apart));
-            own = Some(SdkTracerProvider::builder().with_resource(resource).with_batch_exporter(exporter).build());
+        let (mut spans, mut own, mut runtime) = (None, None, None);
+        if signals.contains(&Signal::Traces) {
+            let batch = Batch::new(&resource, profile, env);
+            spans = Some(Spans { maker: Maker::new(&config.spans, profile, env), batch, broke: Arc::default() });
+            let made = runtime.insert(
+                tokio::runtime::Builder::new_multi_thread()
+                    .worker_threads(1)
+                    .thread_name("otlp-own")
+                    .enable_all()
+                    .build()
+                    .map_err(|e| ExportError::Config { what: format!("no runtime: {e}") })?,
+            );
+            let _entered = made.enter();
+            own = Some(own::provider(config, env, resource)?);
         }
-        drop(guard);
-        Ok(Some(Self { metrics, spans, own, delivery, state, runtime: Some(runtime) }))
+        Ok(Some(Self { sender, metrics, spans, own, state, runtime }))
     }
 
-    /// Exports how objectives stand, too.
-    pub fn watch_objectives(&self, shared: &crate::slo::live::Shared) {
+    /// Exports how objectives stand, too, and keeps the spans of what broke one.
+    pub fn watch_objectives(&mut self, live: &crate::slo::live::Live) {
         if let Some((provider, _)) = &self.metrics {
-            objectives::observe(&metrics::meter(provider), shared);
+            objectives::observe(&metrics::meter(provider), &live.shared());
+        }
+        if let Some(spans) = &mut self.spans {
+            spans.broke = live.broke();
         }
     }
 
@@ -213,12 +244,17 @@ impl Otlp {
         self.own.clone()
     }
 
+    /// What takes encoded requests to the receiver, and what became of them.
+    pub fn sender(&self) -> &Sender {
+        &self.sender
+    }
+
     /// Where it exports to, for the start message.
     pub fn describe(config: &Config, env: Env<'_>) -> String {
-        [Signal::Metrics, Signal::Traces]
+        Signal::ALL
             .into_iter()
             .filter(|s| config.wants(*s, env))
-            .map(|s| format!("{} to {} ({})", s.name(), transport::endpoint(config, s, env).0, transport::protocol(config, s, env).name()))
+            .map(|s| format!("{} to {} ({})", s.name(), settings::endpoint(config, s, env).0, settings::protocol(config, s, env).name()))
             .collect::<Vec<_>>()
             .join(", ")
     }
@@ -255,62 +291,45 @@ impl Exporter for Otlp {
         if let Some((_, instruments)) = &mut self.metrics {
             instruments.record(inference);
         }
-        if let Some(Spans { processor, sampling }) = &self.spans {
-            match spans::span(inference, sampling) {
-                Some(span) => self.delivery.submit(|| processor.on_end(span)),
-                None => self.delivery.count_unsampled(),
+        if let Some(Spans { maker, batch, broke }) = &mut self.spans {
+            let broke = broke.load(Ordering::Relaxed) == inference.trace.span_id;
+            match maker.span(inference, broke) {
+                Some(span) => batch.add(span, now(), &mut self.sender),
+                None => self.sender.delivery().lose(Signal::Traces, Loss::Unsampled, 1),
             }
         }
     }
 
     fn snapshot(&mut self, snapshot: &Snapshot) {
         metrics::publish(&self.state, snapshot);
+        if let Some(Spans { batch, .. }) = &mut self.spans {
+            batch.tick(now(), &mut self.sender);
+        }
     }
 
     fn flush(&mut self, within: Duration) -> Result<(), ExportError> {
-        let (meter, processor) = (self.metrics.as_ref().map(|(m, _)| m.clone()), self.spans.as_ref());
-        // The processor bounds its own flush to 5 s; the reader's is bounded by the request's timeout only.
-        let (done, finished) = sync_channel(1);
-        std::thread::spawn(move || done.send(meter.is_none_or(|m| m.force_flush().is_ok())));
-        let spans = processor.is_none_or(|s| s.processor.force_flush().is_ok());
-        if finished.recv_timeout(within) == Ok(true) && spans { Ok(()) } else { Err(self.delivery.error("flush")) }
+        let deadline = now() + within;
+        if let Some(Spans { batch, .. }) = &mut self.spans {
+            batch.close(&mut self.sender);
+        }
+        // Collecting hands over and waits for nothing.
+        let collected = self.metrics.as_ref().is_none_or(|(meter, _)| meter.force_flush().is_ok());
+        let delivered = self.sender.flush(deadline.saturating_duration_since(now()));
+        if collected && delivered { Ok(()) } else { Err(self.sender.delivery().error("flush")) }
     }
 
-    /// The SDK bounds its shutdowns one by one and not below 5 s. All of them run at once here, each on a thread that is left
-    /// behind when the time is over: the process ends then.
     fn shutdown(&mut self, within: Duration) -> Result<(), ExportError> {
-        let (done, finished) = sync_channel(3);
-        let mut waiting = 0;
-        let mut start = |work: Box<dyn FnOnce() -> bool + Send>| {
-            let done = done.clone();
-            waiting += 1;
-            std::thread::spawn(move || done.send(work()));
-        };
-        if let Some((meter, _)) = self.metrics.take() {
-            start(Box::new(move || meter.shutdown().is_ok()));
-        }
-        if let Some(Spans { processor, .. }) = self.spans.take() {
-            start(Box::new(move || processor.shutdown_with_timeout(within).is_ok()));
-        }
+        let deadline = now() + within;
         if let Some(own) = self.own.take() {
-            // Their loss is no loss of what was measured.
-            start(Box::new(move || {
-                let _ = own.shutdown_with_timeout(within);
-                true
-            }));
+            // Their loss is no loss of what was measured. The SDK does not bound its shutdown below 5 s: it is left behind.
+            std::thread::spawn(move || own.shutdown_with_timeout(within));
         }
-        let deadline = deadline(within);
-        let mut all = true;
-        for _ in 0..waiting {
-            match finished.recv_timeout(deadline()) {
-                Ok(ok) => all &= ok,
-                Err(_) => {
-                    all = false;
-                    break;
-                }
-            }
+        if let Some(Spans { batch, .. }) = &mut self.spans {
+            batch.close(&mut self.sender);
         }
-        if all && self.delivery.all_delivered() { Ok(()) } else { Err(self.delivery.error("shutdown")) }
+        let collected = self.metrics.take().is_none_or(|(meter, _)| meter.shutdown().is_ok());
+        let ended = self.sender.shutdown(deadline.saturating_duration_since(now()));
+        if collected && ended { Ok(()) } else { Err(self.sender.delivery().error("shutdown")) }
     }
 }
 
@@ -322,11 +341,65 @@ impl Drop for Otlp {
     }
 }
 
-/// What is left of `within` whenever it is asked.
-#[expect(clippy::disallowed_methods, reason = "a deadline of the agent itself")]
-fn deadline(within: Duration) -> impl Fn() -> Duration {
-    let end = std::time::Instant::now() + within;
-    move || end.saturating_duration_since(std::time::Instant::now())
+#[expect(clippy::disallowed_methods, reason = "deadlines and delays of the agent itself")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+/// Hands the metrics of the SDK's instruments to our own delivery.
+struct Handed {
+    sender: Mutex<Sender>,
+    temporality: Temporality,
+}
+
+impl Handed {
+    fn new(sender: Sender, env: Env<'_>) -> Self {
+        let said = env("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE").unwrap_or_default();
+        let temporality = match said.to_lowercase().as_str() {
+            "delta" => Temporality::Delta,
+            "lowmemory" => Temporality::LowMemory,
+            _ => Temporality::Cumulative,
+        };
+        Self { sender: Mutex::new(sender), temporality }
+    }
+}
+
+impl PushMetricExporter for Handed {
+    async fn export(&self, metrics: &ResourceMetrics) -> OTelSdkResult {
+        let request = ExportMetricsServiceRequest::from(metrics);
+        let points = request.resource_metrics.iter().flat_map(|r| &r.scope_metrics).flat_map(|s| &s.metrics).map(points).sum();
+        let mut sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.temporality == Temporality::Cumulative {
+            sender.reading(Signal::Metrics);
+        }
+        sender.carry(Signal::Metrics, request.encode_to_vec(), points);
+        Ok(())
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        Ok(())
+    }
+
+    fn shutdown_with_timeout(&self, _: Duration) -> OTelSdkResult {
+        Ok(())
+    }
+
+    fn temporality(&self) -> Temporality {
+        self.temporality
+    }
+}
+
+fn points(metric: &opentelemetry_proto::tonic::metrics::v1::Metric) -> u32 {
+    use opentelemetry_proto::tonic::metrics::v1::metric::Data;
+    let points = match &metric.data {
+        Some(Data::Gauge(d)) => d.data_points.len(),
+        Some(Data::Sum(d)) => d.data_points.len(),
+        Some(Data::Histogram(d)) => d.data_points.len(),
+        Some(Data::ExponentialHistogram(d)) => d.data_points.len(),
+        Some(Data::Summary(d)) => d.data_points.len(),
+        None => 0,
+    };
+    u32::try_from(points).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]

@@ -85,9 +85,8 @@ impl Client {
     /// # Errors
     /// When an address or a certificate is none. Whether the receiver is there shows only later.
     pub fn new(target: Target) -> Result<Self, ExportError> {
-        let wrong = |e: &dyn std::error::Error| ExportError::Config {
-            what: format!("{} to {}: {}", target.signal.name(), target.url, chain(e)),
-        };
+        let wrong =
+            |e: &dyn std::error::Error| ExportError::Config { what: format!("{} to {}: {}", target.signal.name(), target.url, chain(e)) };
         let wire = match target.protocol {
             Protocol::Grpc => {
                 let mut endpoint = Endpoint::from_shared(target.url.clone())

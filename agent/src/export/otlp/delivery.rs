@@ -30,16 +30,8 @@ pub enum Loss {
 
 impl Loss {
     /// Every reason.
-    pub const ALL: [Self; 8] = [
-        Self::QueueFull,
-        Self::Expired,
-        Self::Refused,
-        Self::Rejected,
-        Self::Shutdown,
-        Self::Damaged,
-        Self::Unsampled,
-        Self::Superseded,
-    ];
+    pub const ALL: [Self; 8] =
+        [Self::QueueFull, Self::Expired, Self::Refused, Self::Rejected, Self::Shutdown, Self::Damaged, Self::Unsampled, Self::Superseded];
 
     /// The value of `tokengauge.reason`.
     pub const fn as_str(self) -> &'static str {
@@ -223,7 +215,7 @@ impl Delivery {
 
     /// (signal, reason, count) of what was not delivered.
     pub fn drops(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> + '_ {
-        let of = |signal: Signal| {
+        let of = move |signal: Signal| {
             let item = if signal == Signal::Traces { "spans" } else { "metrics" };
             Loss::ALL.into_iter().map(move |why| (item, why.as_str(), self.lost(signal, why)))
         };

@@ -29,8 +29,6 @@ use crate::frames::{self, HEAD, frame};
 
 const MAGIC: &[u8; 8] = b"TGQUEUE\x01";
 const REQUEST: u8 = 1;
-/// Bytes of a frame's payload before the packed request: items, instant.
-const FRONT: usize = 12;
 /// Bounds of a segment's size.
 const SEGMENT: (u64, u64) = (64 << 10, 8 << 20);
 
@@ -134,8 +132,7 @@ impl Queue {
             Err(std::fs::TryLockError::WouldBlock) => return Err(QueueError::Locked { path: folder.display().to_string() }),
             Err(std::fs::TryLockError::Error(source)) => return Err(io(source)),
         }
-        let cursor =
-            OpenOptions::new().create(true).truncate(false).read(true).write(true).open(folder.join("cursor")).map_err(io)?;
+        let cursor = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(folder.join("cursor")).map_err(io)?;
         let start = read_cursor(&cursor).unwrap_or(Place { segment: 0, offset: 0 });
         let (mut segments, mut torn) = (VecDeque::new(), 0);
         for number in numbers(folder).map_err(io)? {
@@ -216,11 +213,10 @@ impl Queue {
         if self.segments.back().is_none_or(|s| s.len + len > full) {
             self.close()?;
         }
-        let file = match &self.writer {
-            Some(file) => file,
-            None => self.begin()?,
-        };
-        let Some(segment) = self.segments.back_mut() else { return Err(io::Error::other("no segment")) };
+        if self.writer.is_none() {
+            self.writer = Some(self.begin()?);
+        }
+        let (Some(file), Some(segment)) = (&self.writer, self.segments.back_mut()) else { return Err(io::Error::other("no segment")) };
         if let Err(error) = file.write_all_at(&bytes, segment.len) {
             // Half a frame must not stand before the next one. Where even that fails the segment is given up; its reader stops there.
             if file.set_len(segment.len).is_err() {
@@ -322,7 +318,7 @@ impl Queue {
         Ok(())
     }
 
-    fn begin(&mut self) -> io::Result<&File> {
+    fn begin(&mut self) -> io::Result<File> {
         let number = self.segments.back().map_or(self.next.segment, |s| s.number).max(self.written.segment) + 1;
         let path = path(&self.folder, number);
         let file = OpenOptions::new().create(true).truncate(true).read(true).write(true).open(&path)?;
@@ -332,7 +328,7 @@ impl Queue {
             return Err(error);
         }
         self.segments.push_back(Segment { number, len: MAGIC.len() as u64, items: 0, newest: 0 });
-        Ok(self.writer.insert(file))
+        Ok(file)
     }
 
     fn read(&mut self, place: Place) -> Option<(Parcel, u64)> {
@@ -435,10 +431,8 @@ fn remove(folder: &Path, number: u64) {
 }
 
 fn numbers(folder: &Path) -> io::Result<Vec<u64>> {
-    let mut all: Vec<u64> = std::fs::read_dir(folder)?
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.strip_suffix(".q")?.parse().ok())
-        .collect();
+    let mut all: Vec<u64> =
+        std::fs::read_dir(folder)?.flatten().filter_map(|entry| entry.file_name().to_str()?.strip_suffix(".q")?.parse().ok()).collect();
     all.sort_unstable();
     Ok(all)
 }

@@ -463,7 +463,8 @@ impl Lane {
         // Half of it is chance.
         let wait = wait / 2 + wait.mul_f64(self.chance() / 2.0);
         let until = now + after.map_or(wait, |a| a.min(LONGEST_WAIT).max(wait));
-        let (until, told) = self.down.as_ref().map_or((until, after.is_some()), |d| (until.max(d.until), after.is_some() || d.told && !probe));
+        let (until, told) =
+            self.down.as_ref().map_or((until, after.is_some()), |d| (until.max(d.until), after.is_some() || d.told && !probe));
         self.down = Some(Down { until, attempts, told });
     }
 
@@ -519,7 +520,8 @@ impl Lane {
             self.event(wake).await;
         }
         self.tasks.abort_all();
-        let mut left: Vec<Parcel> = std::mem::take(&mut self.flights).into_values().filter(|f| f.place.is_none()).map(|f| f.parcel).collect();
+        let mut left: Vec<Parcel> =
+            std::mem::take(&mut self.flights).into_values().filter(|f| f.place.is_none()).map(|f| f.parcel).collect();
         left.sort_by_key(|p| p.at);
         left.extend(std::iter::from_fn(|| self.shared.lock().pop()));
         let (mut kept, mut lost) = (0, 0);

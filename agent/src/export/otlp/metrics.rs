@@ -16,7 +16,7 @@ use tokengauge_core::semconv::{self, Metric, attr, metric};
 use tokengauge_core::stats::Snapshot;
 use tokengauge_core::stats::snapshot::{Area, Counter as Count};
 
-use super::transport::Delivery;
+use super::delivery::Delivery;
 use crate::export::record::reason;
 
 /// What the observable instruments read.

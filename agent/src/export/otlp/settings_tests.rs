@@ -22,11 +22,7 @@ fn flags_win_over_the_environment_and_that_over_the_file() {
     check(&none, &[("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")], ("http://localhost:4317", "grpc"));
     check(&none, &[(base, "http://c:4317")], ("http://c:4317", "grpc"));
     check(&none, &[(base, "http://c:4317/x")], ("http://c:4317/x", "grpc"));
-    check(
-        &none,
-        &[(base, "http://c:4317"), ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/protobuf")],
-        ("http://c:4317", "http/protobuf"),
-    );
+    check(&none, &[(base, "http://c:4317"), ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/protobuf")], ("http://c:4317", "http/protobuf"));
     check(&none, &[(base, "http://c"), ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://t/v9")], ("http://t/v9", "http/protobuf"));
     let file = Config { endpoint: Some("http://f:4317".into()), ..Config::default() };
     check(&file, &[], ("http://f:4317", "grpc"));
@@ -41,7 +37,11 @@ fn an_address_without_a_scheme_means_tls() {
     let none = Config::default();
     check(&none, &[("OTEL_EXPORTER_OTLP_ENDPOINT", "c:4317")], ("https://c:4317", "grpc"));
     check(&none, &[("OTEL_EXPORTER_OTLP_ENDPOINT", "c:4317"), ("OTEL_EXPORTER_OTLP_INSECURE", "true")], ("http://c:4317", "grpc"));
-    let both = [("OTEL_EXPORTER_OTLP_ENDPOINT", "c:4317"), ("OTEL_EXPORTER_OTLP_INSECURE", "true"), ("OTEL_EXPORTER_OTLP_TRACES_INSECURE", "false")];
+    let both = [
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "c:4317"),
+        ("OTEL_EXPORTER_OTLP_INSECURE", "true"),
+        ("OTEL_EXPORTER_OTLP_TRACES_INSECURE", "false"),
+    ];
     check(&none, &both, ("https://c:4317", "grpc"));
 }
 
