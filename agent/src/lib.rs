@@ -8,6 +8,7 @@ pub mod dialects;
 pub mod doctor;
 pub mod driver;
 pub mod export;
+pub mod frames;
 pub mod health;
 pub mod keylog;
 pub mod log;
