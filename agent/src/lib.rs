@@ -12,6 +12,7 @@ pub mod health;
 pub mod keylog;
 pub mod log;
 pub mod manual;
+pub mod profile;
 pub mod reference;
 pub mod replay;
 pub mod run;

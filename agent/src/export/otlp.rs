@@ -214,6 +214,12 @@ impl Otlp {
         self.own.clone()
     }
 
+    /// Where each signal that is exported goes, for those who want to know whether somebody is there.
+    pub fn targets(config: &Config, env: Env<'_>) -> Vec<(&'static str, String)> {
+        let signals = [Signal::Metrics, Signal::Traces].into_iter().filter(|s| config.wants(*s, env));
+        signals.map(|s| (s.name(), transport::endpoint(config, s, env).0)).collect()
+    }
+
     /// Where it exports to, for the start message.
     pub fn describe(config: &Config, env: Env<'_>) -> String {
         [Signal::Metrics, Signal::Traces]
