@@ -67,7 +67,7 @@ def main() -> None:
         sys.exit(0)
     work = Path(tempfile.mkdtemp())
     subprocess.run(["ip", "link", "delete", INTERFACE], capture_output=True, check=False)
-    made = subprocess.run(["ip", "link", "add", INTERFACE, "type", "dummy"], capture_output=True, check=False).returncode == 0
+    made = subprocess.run(["ip", "link", "add", INTERFACE, "type", "ifb"], capture_output=True, check=False).returncode == 0
     if made:
         subprocess.run(["ip", "link", "set", INTERFACE, "up"], check=True)
     port, token, records = free_port(), work / "token", work / "records"
@@ -117,7 +117,7 @@ def main() -> None:
             score.check(status == 503 and f"[-] packets on {INTERFACE}: " in body, f"a vanished interface shows: {body.strip()}")
             score.check("[+] packets on lo: at work" in body and get(port, "/healthz")[0] == 200, "the other tap is at work, and nothing is stuck")
         else:
-            print("not tried: this machine has no dummy interfaces")
+            print("not tried: this machine has no interfaces of type ifb")
 
         agent.send_signal(signal.SIGTERM)
         score.check(agent.wait(10) in (0, 1), "it ends")

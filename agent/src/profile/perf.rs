@@ -67,9 +67,10 @@ impl Recording {
             ring.drain(|event| match event {
                 Event::At(ip) => {
                     let sample = Sample { thread: Arc::clone(&thread), ip };
+                    let room = samples.len() < MAX_SAMPLES;
                     match samples.get_mut(&sample) {
                         Some(count) => *count += 1,
-                        None if samples.len() < MAX_SAMPLES => _ = samples.insert(sample, 1),
+                        None if room => _ = samples.insert(sample, 1),
                         None => *lost += 1,
                     }
                 }
