@@ -234,7 +234,7 @@ impl Otlp {
 }
 
 /// Who exports. Each agent has an instance id of its own: series of several writers under one id would interleave.
-fn resource(env: Env<'_>) -> Resource {
+pub fn resource(env: Env<'_>) -> Resource {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned();
     let id = std::fs::read_to_string("/proc/sys/kernel/random/uuid").unwrap_or_default().trim().to_owned();
     let mut resource = Resource::builder_empty()
