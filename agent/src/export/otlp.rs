@@ -26,6 +26,8 @@ use super::{ExportError, Exporter};
 pub mod carrier;
 pub mod metrics;
 mod objectives;
+pub mod points;
+pub mod push;
 pub mod spans;
 pub mod transport;
 
