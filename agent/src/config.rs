@@ -10,6 +10,7 @@ use serde::Deserialize;
 use tokengauge_core::semconv::Profile;
 
 use crate::cli::RunArgs;
+use crate::engine;
 use crate::export::otlp;
 
 /// Everything that can be configured.
@@ -24,6 +25,8 @@ pub struct Config {
     pub otlp: otlp::Config,
     /// Records as JSON lines.
     pub jsonl: Option<Jsonl>,
+    /// Inference servers whose own metrics are read.
+    pub engines: engine::Config,
     /// Service level objectives.
     pub slo: Option<crate::slo::live::Config>,
     /// What the agent logs about itself (tracing-subscriber's filter syntax).
@@ -261,6 +264,9 @@ impl Config {
         if self.slo.as_ref().is_some_and(|s| s.files.is_empty()) {
             return wrong("slo.files".into(), "is empty: expected files or folders with objectives".into());
         }
+        if let Err(what) = self.engines.check() {
+            return wrong("engines".into(), what);
+        }
         if let Err(what) = self.otlp.check() {
             return wrong("otlp".into(), what);
         }
@@ -342,10 +348,15 @@ log: tokengauge=debug
             ),
             (
                 "tap: {}\n",
-                "x.yaml:1:1: unknown field `tap`, expected one of `taps`, `semconv`, `otlp`, `jsonl`, `slo`, `log` (did you mean `taps`?)",
+                "x.yaml:1:1: unknown field `tap`, expected one of `taps`, `semconv`, `otlp`, `jsonl`, `engines`, `slo`, `log` (did you mean `taps`?)",
             ),
             ("taps:\n  tls: {ring_mib: big}\n", "x.yaml:2:19: taps.tls.ring_mib: invalid type: string \"big\", expected u32"),
             ("taps: {tls: {include: ['(']}}\n", "x.yaml: taps.tls.include[0]: `(` is no regular expression: error: unclosed group"),
+            ("engines: {endpoints: [{url: 'http://a', kind: gpt}]}\n", "x.yaml: engines: endpoints[0].kind: `gpt` is none of vllm, sglang, tensorrt-llm, tgi, llama.cpp, triton"),
+            ("engines: {endpoints: [{url: 'http://a', kind: ollama}]}\n", "x.yaml: engines: endpoints[0].kind: ollama has no metrics"),
+            ("engines: {endpoints: [{url: 'gpu-1:8000'}]}\n", "x.yaml: engines: endpoints[0].url: `gpu-1:8000` does not begin with http:// or https://"),
+            ("engines: {endpoints: [{url: 'http://u:p@a'}]}\n", "x.yaml: engines: endpoints[0].url: has credentials; put them into bearer_token_file"),
+            ("engines: {interval_s: 0}\n", "x.yaml: engines: interval_s: 0 is not between 0.1 and 3600"),
             ("taps: {tls: {enabled: false}}\n", "x.yaml: taps: TLS tapping is off and there is no interface: nothing to watch"),
             ("taps: {pcap: [{interface: lo, snaplen: 1}]}\n", "x.yaml: taps.pcap[0].snaplen: 1 is not between 64 and 1048576"),
             ("otlp: {protocol: http}\n", "x.yaml:1:18: otlp.protocol: unknown variant `http`, expected `grpc` or `http/protobuf`"),
