@@ -105,7 +105,7 @@ mod tests {
         ] {
             let (reading, counts) = read(text, text.len());
             assert_eq!((counts.bad, counts.first_bad), (0, None), "{kind:?}");
-            assert_eq!((reading.bad_histograms, reading.left_out), (0, 0), "{kind:?}");
+            assert_eq!((reading.bad, reading.left_out), (0, 0), "{kind:?}");
             let name = format!("{}/src/engine/texts/{}.figures", env!("CARGO_MANIFEST_DIR"), kind.as_str());
             expect_file![name].assert_eq(&shown(&reading));
             // Every figure of the registry is in its text, but for names that newer servers have no longer.
