@@ -36,7 +36,7 @@ fn main() -> ExitCode {
     let (began, clock) = (Instant::now(), SystemTime::now);
     while began.elapsed() < Duration::from_secs(seconds) {
         for _ in 0..BATCH {
-            record.request.model = Some(Name::new(&format!("n{next}")));
+            record.request.model = Name::new(&format!("n{next}"));
             file.inference(&record);
             next += 1;
         }
@@ -58,7 +58,8 @@ fn main() -> ExitCode {
 /// One more than the number of the last record in the file, or in the newest that was rotated out.
 fn next_number(path: &Path) -> u64 {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    let mut files: Vec<_> = path.parent().and_then(|d| std::fs::read_dir(d).ok()).into_iter().flatten().flatten().map(|e| e.path()).collect();
+    let mut files: Vec<_> =
+        path.parent().and_then(|d| std::fs::read_dir(d).ok()).into_iter().flatten().flatten().map(|e| e.path()).collect();
     files.retain(|p| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with(&format!("{stem}-"))));
     files.sort();
     files.push(path.to_owned());
