@@ -8,6 +8,7 @@ pub mod demo;
 pub mod dialects;
 pub mod doctor;
 pub mod driver;
+pub mod engine;
 pub mod export;
 pub mod health;
 pub mod keylog;
