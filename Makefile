@@ -3,7 +3,7 @@ CARGO ?= cargo
 export TOKENGAUGE ?= $(CURDIR)/target/release/tokengauge
 export TOKENGAUGE_CACHE ?= $(CURDIR)/target/real
 
-.PHONY: help setup build demo test test-real test-stack dashboards sdks image test-image test-k8s test-bad test-tls test-slo test-live bench fuzz ebpf lint ci
+.PHONY: help setup build dist demo test test-real test-stack dashboards sdks image test-image test-k8s test-bad test-tls test-slo test-jsonl test-live bench fuzz ebpf lint ci
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -13,6 +13,9 @@ setup: ## installs what building and testing need, by package name
 
 build: setup ## the release binary
 	$(CARGO) build --release --locked -p tokengauge
+
+dist: build ## the release archive in target/dist: binary, manual pages, completions, schemas
+	agent/dist.sh
 
 demo: build ## the main job on real traffic; ONCE=1 ends by itself
 	$(TOKENGAUGE) demo $(if $(ONCE),--once)
@@ -55,8 +58,11 @@ test-slo: build ## objectives against the tools of Go, promtool, and a real Prom
 	tests/slo/backtest.py && tests/slo/kill.sh
 	tests/real/setup-go.sh prometheus alertmanager && python3 tests/slo/promtool.py && python3 tests/slo/alerts.py
 
+test-jsonl: setup ## the file of records under kill -9 and on a full disk
+	tests/jsonl/kill.sh
+
 test-live: build ## live eBPF against a schedule, and 10,000 chunks/s accounted for
-	python3 tests/live/schedule.py && python3 tests/live/load.py
+	python3 tests/live/schedule.py && python3 tests/live/load.py && python3 tests/live/health.py
 
 bench: build ## ratios against floors measured in the same run
 	tests/bench/run.sh

@@ -13,16 +13,19 @@ use tokengauge_core::pipeline::Options;
 
 use crate::agent::{Builder, Ended, Running, STOP_WITHIN};
 use crate::cli::RunArgs;
-use crate::config::{Config, ConfigError, Jsonl};
+use crate::config::{Config, ConfigError, Jsonl, Semconv};
 use crate::driver::Source;
 use crate::export::jsonl::JsonLines;
 use crate::export::jsonl::file::JsonFile;
 use crate::export::jsonl::lines::Lines;
-use crate::export::otlp::{Otlp, environment, transport};
+use crate::export::metrics::objectives::Objectives;
+use crate::export::metrics::{Metrics, Recording};
+use crate::export::otlp::{Otlp, environment, resource, transport};
+use crate::export::prometheus::Endpoint;
 use crate::export::{ExportError, Exporter};
 use crate::health::{Health, Level};
 use crate::replay::write_stats;
-use crate::serve::{ServeError, Server, Shown};
+use crate::serve::{self, ServeError, Server, Shown};
 use crate::slo::{self, live::Live};
 use crate::tap::{StopFlag, TapError};
 use crate::view::table::seconds;
@@ -76,6 +79,9 @@ pub fn run(args: &RunArgs) -> Result<bool, RunError> {
         println!("{}", describe(&config));
         return Ok(true);
     }
+    let profile = Semconv::profile(config.semconv, &environment);
+    let metrics =
+        Metrics::new(&config.metrics, profile, &environment).map_err(|what| ExportError::Config { what: format!("metrics: {what}") })?;
     let otlp = Otlp::new(&config.otlp, &environment)?;
     log::start(config.log.as_deref(), otlp.as_ref().and_then(Otlp::own_spans).as_ref()).map_err(RunError::Log)?;
     if otlp.is_some() {
@@ -85,7 +91,9 @@ pub fn run(args: &RunArgs) -> Result<bool, RunError> {
     signals(&stop)?;
     let (health, hangups) = (Arc::new(Health::default()), Hangups::default());
     // Before anything that may take its time, so that it can be asked.
-    let _server = config.http.as_ref().map(|http| Server::start(http, Shown { health: Arc::clone(&health), metrics: None })).transpose()?;
+    let page = page(&metrics);
+    let _server =
+        config.http.as_ref().map(|http| Server::start(http, Shown { health: Arc::clone(&health), metrics: Some(page) })).transpose()?;
     let (mut agent, mut names) = (Running::builder().health(Arc::clone(&health)).options(options()).stop_flag(stop.clone()), Vec::new());
     for source in open(&config)? {
         names.push(source.name.clone());
@@ -98,11 +106,17 @@ pub fn run(args: &RunArgs) -> Result<bool, RunError> {
     if let Some(live) = &live {
         objectives_in_force(&health, live.shared());
     }
+    if let Some(live) = &live {
+        metrics.watch(Objectives(live.shared()));
+    }
     if let (Some(otlp), Some(live)) = (&otlp, &live) {
         otlp.watch_objectives(&live.shared());
     }
     let records = config.jsonl.as_ref().map(|jsonl| records(jsonl, &hangups, &health)).transpose()?;
     hangups.listen()?;
+    if config.http.is_some() {
+        agent = agent.exporter(Box::new(Recording::new(&metrics)));
+    }
     let running = exporters(agent, records, otlp, live, args.verbose).start()?;
     eprintln!("tokengauge: {}", describe(&config));
     let ended = narrate(&running, &stop, &names, &health);
@@ -114,6 +128,16 @@ pub fn run(args: &RunArgs) -> Result<bool, RunError> {
         eprintln!("tokengauge: {what}");
     }
     Ok(ended.report.failed_inputs == 0)
+}
+
+/// The page for Prometheus.
+fn page(metrics: &Metrics) -> serve::Metrics {
+    let resource = resource(&environment);
+    let endpoint = Endpoint::new(metrics, resource.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect());
+    Arc::new(move |accept| {
+        let format = Endpoint::negotiate(accept.unwrap_or_default());
+        serve::Page { content_type: format.content_type().to_owned(), body: endpoint.render(format) }
+    })
 }
 
 /// The taps that the configuration asks for and the system allows: a tap that is refused ends the run only when none is left.

@@ -7,10 +7,11 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use tokengauge_core::inference::Inference;
 use tokengauge_core::semconv::{Profile, attr, metric};
-use tokengauge_core::stats::store::{DEFAULT_LIMIT, Shape};
+use tokengauge_core::stats::store::{DEFAULT_LIMIT, Shape, Told};
 use tokengauge_core::stats::{Snapshot, Store};
 use tokengauge_core::stream::Timestamp;
 
@@ -28,7 +29,7 @@ use recorder::{Exemplars, Recorder};
 use vitals::Vitals;
 
 /// `metrics` in the configuration file: what becomes a series, whoever takes it.
-#[derive(Deserialize, Clone, Debug, PartialEq)]
+#[derive(Deserialize, JsonSchema, Clone, Debug, PartialEq)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
     /// Series of one metric at most; what is beyond shares one with `otel.metric.overflow`.
@@ -42,7 +43,7 @@ pub struct Config {
 }
 
 /// `metrics.models[]`.
-#[derive(Deserialize, Clone, Debug, PartialEq)]
+#[derive(Deserialize, JsonSchema, Clone, Debug, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct ModelRule {
     /// A regular expression; whatever it matches of a name is replaced.
@@ -116,9 +117,13 @@ impl Metrics {
         let overflows = recorder.overflows();
         let held = recorder.store.len();
         recorder.store.observe(time, |tell| {
-            overflows.iter().for_each(|(attribute, n)| tell(&metric::EXPORT_OVERFLOWS, &[(attr::ATTRIBUTE, attribute)], *n as f64));
-            tell(&metric::EXPORT_SERIES, &[], held as f64);
-            observers.iter().for_each(|o| o.observe(tell as &mut Tell<'_>));
+            let told = |n: u64| Told::Value(n as f64);
+            overflows.iter().for_each(|(attribute, n)| tell(&metric::EXPORT_OVERFLOWS, &[(attr::ATTRIBUTE, attribute)], told(*n)));
+            tell(&metric::EXPORT_SERIES, &[], told(held as u64));
+            for o in observers {
+                o.observe(&mut |m, attributes, value| tell(m, attributes, Told::Value(value)));
+                o.histograms(&mut |m, attributes, bounds, counts, sum| tell(m, attributes, Told::Histogram(bounds, counts, sum)));
+            }
         });
         read(&mut recorder.store, time)
     }
@@ -133,23 +138,24 @@ impl Metrics {
     }
 }
 
-/// Whether the span of an inference is exported: decides what exemplars may point to.
-pub type Sampled = Box<dyn Fn(&Inference) -> bool + Send>;
-
-/// What feeds [`Metrics`] in a running agent, on the export thread.
+/// What feeds [`Metrics`] in a running agent, on the export thread: an exporter of its own, or part of one that decides about spans.
 pub struct Recording {
     metrics: Metrics,
-    sampled: Sampled,
     vitals: Arc<Mutex<Vitals>>,
 }
 
 impl Recording {
     /// Feeds these.
-    pub fn new(metrics: &Metrics, sampled: Sampled) -> Self {
+    pub fn new(metrics: &Metrics) -> Self {
         let vitals = Arc::new(Mutex::new(Vitals::default()));
         let observed = Arc::clone(&vitals);
         metrics.watch(move |tell: &mut Tell<'_>| observed.lock().unwrap_or_else(PoisonError::into_inner).observe(tell));
-        Self { metrics: metrics.clone(), sampled, vitals }
+        Self { metrics: metrics.clone(), vitals }
+    }
+
+    /// Records one finished inference, whose span is exported or not: decides whether exemplars may point to it.
+    pub fn record(&self, inference: &Inference, sampled: bool) {
+        self.metrics.record(inference, sampled);
     }
 }
 
@@ -159,7 +165,8 @@ impl Exporter for Recording {
     }
 
     fn inference(&mut self, inference: &Inference) {
-        self.metrics.record(inference, (self.sampled)(inference));
+        // We export no spans; the caller may.
+        self.record(inference, inference.request.traceparent.is_some_and(|t| t.flags & 1 == 1));
     }
 
     fn snapshot(&mut self, snapshot: &Snapshot) {

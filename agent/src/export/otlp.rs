@@ -216,6 +216,12 @@ impl Otlp {
         self.own.clone()
     }
 
+    /// Where each signal that is exported goes, for those who want to know whether somebody is there.
+    pub fn targets(config: &Config, env: Env<'_>) -> Vec<(&'static str, String)> {
+        let signals = [Signal::Metrics, Signal::Traces].into_iter().filter(|s| config.wants(*s, env));
+        signals.map(|s| (s.name(), transport::endpoint(config, s, env).0)).collect()
+    }
+
     /// Where it exports to, for the start message.
     pub fn describe(config: &Config, env: Env<'_>) -> String {
         [Signal::Metrics, Signal::Traces]
@@ -228,7 +234,7 @@ impl Otlp {
 }
 
 /// Who exports. Each agent has an instance id of its own: series of several writers under one id would interleave.
-fn resource(env: Env<'_>) -> Resource {
+pub fn resource(env: Env<'_>) -> Resource {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned();
     let id = std::fs::read_to_string("/proc/sys/kernel/random/uuid").unwrap_or_default().trim().to_owned();
     let mut resource = Resource::builder_empty()

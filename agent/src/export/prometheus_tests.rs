@@ -5,7 +5,7 @@ use expect_test::expect;
 use prost::Message as _;
 use tokengauge_core::semconv::{Profile, metric};
 use tokengauge_core::stats::sets::Value;
-use tokengauge_core::stats::store::Shape;
+use tokengauge_core::stats::store::{Shape, Told};
 use tokengauge_core::stream::Timestamp;
 
 use super::*;
@@ -119,8 +119,8 @@ fn sample() -> Store {
     [0.0, 0.25, 0.26, 0.5, 0.5, 0.5].iter().for_each(|v| d.record(*v));
     d.exemplify(0.5, at(4), 0xaa, 0xbb);
     store.observe(at(7), |tell| {
-        tell(&metric::IN_FLIGHT, &[], 2.0);
-        tell(&metric::SLO_COVERAGE, &[("a.b-c", "x")], 0.5);
+        tell(&metric::IN_FLIGHT, &[], Told::Value(2.0));
+        tell(&metric::SLO_COVERAGE, &[("a.b-c", "x")], Told::Value(0.5));
     });
     store
 }

@@ -1,6 +1,8 @@
 //! The values of one series of a histogram: in buckets with given bounds, in exponential ones where asked for, and a few of the requests that
 //! they came from.
 
+use std::borrow::Cow;
+
 use crate::stats::Histogram;
 use crate::stream::Timestamp;
 
@@ -27,7 +29,7 @@ pub struct Exemplar {
 /// The values of one series.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Distribution {
-    bounds: &'static [f64],
+    bounds: Cow<'static, [f64]>,
     counts: Box<[u64]>,
     count: u64,
     sum: f64,
@@ -41,7 +43,7 @@ impl Distribution {
     /// An empty one with these upper bounds (inclusive), and exponential buckets beside them where asked for.
     pub fn new(bounds: &'static [f64], exponential: bool) -> Self {
         Self {
-            bounds,
+            bounds: Cow::Borrowed(bounds),
             counts: vec![0; bounds.len() + 1].into(),
             count: 0,
             sum: 0.0,
@@ -49,6 +51,13 @@ impl Distribution {
             exponential: exponential.then(Histogram::default),
             exemplars: Vec::new(),
         }
+    }
+
+    /// One that was counted elsewhere: upper bounds, the values in each bucket and beyond the last bound, and their sum.
+    pub fn counted(bounds: &[f64], counts: &[u64], sum: f64) -> Self {
+        let counts: Box<[u64]> = (0..=bounds.len()).map(|at| counts.get(at).copied().unwrap_or_default()).collect();
+        let count = counts.iter().sum();
+        Self { bounds: Cow::Owned(bounds.to_vec()), counts, count, sum, extremes: None, exponential: None, exemplars: Vec::new() }
     }
 
     /// Adds one value; negative and non-finite ones are ignored.
@@ -101,8 +110,8 @@ impl Distribution {
     }
 
     /// Upper bounds, inclusive.
-    pub fn bounds(&self) -> &'static [f64] {
-        self.bounds
+    pub fn bounds(&self) -> &[f64] {
+        &self.bounds
     }
 
     /// Values in each bucket; the last one is beyond the last bound.

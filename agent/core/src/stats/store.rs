@@ -119,6 +119,18 @@ impl Table {
     }
 }
 
+/// A value that is observed.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Told<'a> {
+    /// Of a counter its total so far, else the value as it is now.
+    Value(f64),
+    /// A histogram that somebody else counts: upper bounds, counts (one more than bounds), sum; totals so far.
+    Histogram(&'a [f64], &'a [u64], f64),
+}
+
+/// Takes what is observed: metric, attributes, value.
+pub type Take<'a> = dyn FnMut(&'static Metric, &[(&str, &str)], Told<'_>) + 'a;
+
 /// How a store is to be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shape {
@@ -219,15 +231,21 @@ impl Store {
     }
 
     /// Takes what `tell` is called with: metric, attributes, value. Series of the same metrics that are not told any more have ended.
-    pub fn observe(&mut self, now: Timestamp, from: impl FnOnce(&mut dyn FnMut(&'static Metric, &[(&str, &str)], f64))) {
+    pub fn observe(&mut self, now: Timestamp, from: impl FnOnce(&mut Take<'_>)) {
         self.round += 1;
         let Self { sets, tables, round, started, .. } = self;
-        from(&mut |metric, attributes, value| {
-            let Some(table) = tables.get_mut(metric.index).filter(|_| value.is_finite() && metric.kind != Kind::Histogram) else { return };
+        from(&mut |metric, attributes, told| {
+            let Some(table) = tables.get_mut(metric.index) else { return };
+            let data = match told {
+                Told::Value(value) if value.is_finite() && metric.kind != Kind::Histogram => Data::Level(value),
+                Told::Histogram(bounds, counts, sum) if sum.is_finite() && metric.kind == Kind::Histogram => {
+                    Data::Distribution(Box::new(Distribution::counted(bounds, counts, sum)))
+                }
+                _ => return,
+            };
             table.observed = true;
             let set =
                 sets.of(attributes.iter().map(|(name, value)| (Cow::Owned((*name).to_owned()), Value::Text((*value).into()))).collect());
-            let data = Data::Level(value);
             let at = table.index.get(&set).copied();
             if let Some(point) = at.and_then(|at| table.points.get_mut(at)) {
                 (point.data, point.last, point.round) = (data, now, *round);

@@ -69,12 +69,16 @@ fn idle_series_go_only_when_there_is_little_room() {
 fn what_is_observed_lasts_as_long_as_it_is_told() {
     let mut store = store(8);
     store.observe(at(2), |tell| {
-        tell(&metric::SLO_BURN_RATE, &[("a", "1")], 1.5);
-        tell(&metric::SLO_BURN_RATE, &[("a", "2")], 2.5);
-        tell(&metric::SLO_BURN_RATE, &[("a", "3")], f64::NAN);
+        tell(&metric::SLO_BURN_RATE, &[("a", "1")], Told::Value(1.5));
+        tell(&metric::SLO_BURN_RATE, &[("a", "2")], Told::Value(2.5));
+        tell(&metric::SLO_BURN_RATE, &[("a", "3")], Told::Value(f64::NAN));
+        tell(&metric::SLO_BURN_RATE, &[("a", "4")], Told::Histogram(&[], &[1], 1.0));
+        tell(&metric::ENGINE_TTFT, &[], Told::Histogram(&[0.1, 1.0], &[1, 2, 3], 9.0));
     });
     assert_eq!(table(&mut store, &metric::SLO_BURN_RATE).points().len(), 2);
-    store.observe(at(3), |tell| tell(&metric::SLO_BURN_RATE, &[("a", "2")], 3.5));
+    let Data::Distribution(d) = &table(&mut store, &metric::ENGINE_TTFT).points()[0].data else { panic!() };
+    assert_eq!((d.count(), d.bounds(), d.counts(), d.sum()), (6, &[0.1, 1.0][..], &[1, 2, 3][..], 9.0));
+    store.observe(at(3), |tell| tell(&metric::SLO_BURN_RATE, &[("a", "2")], Told::Value(3.5)));
     let table = table(&mut store, &metric::SLO_BURN_RATE);
     assert_eq!((table.points()[0].start, &table.points()[0].data), (at(1), &Data::Level(3.5)));
     assert_eq!(table.gone().iter().map(|s| s.get("a").unwrap().label().into_owned()).collect::<Vec<_>>(), ["1"]);

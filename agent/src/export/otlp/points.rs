@@ -77,9 +77,10 @@ impl Style {
 
     fn is_exponential(self, m: &Metric) -> bool {
         match self.histograms {
-            Histograms::Mixed => m.is_own(),
+            Histograms::Mixed => m.is_own() && !m.buckets.is_empty(),
             Histograms::Explicit => false,
-            Histograms::Exponential => true,
+            // What others count has the bounds of others.
+            Histograms::Exponential => !m.buckets.is_empty(),
         }
     }
 }

@@ -5,7 +5,7 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
 use opentelemetry_proto::tonic::metrics::v1::{Metric as Read, metric::Data as Form, number_data_point};
 use prost::Message as _;
 use tokengauge_core::semconv::metric;
-use tokengauge_core::stats::store::Shape;
+use tokengauge_core::stats::store::{Shape, Told};
 
 use super::*;
 
@@ -45,9 +45,9 @@ fn sample() -> Store {
         d.exemplify(0.5, at(4), 0xaa, 0xbb);
     }
     store.observe(at(7), |tell| {
-        tell(&metric::IN_FLIGHT, &[], 2.0);
-        tell(&metric::SLO_COVERAGE, &[("a", "b")], 0.5);
-        tell(&metric::ANOMALIES, &[], 9.0);
+        tell(&metric::IN_FLIGHT, &[], Told::Value(2.0));
+        tell(&metric::SLO_COVERAGE, &[("a", "b")], Told::Value(0.5));
+        tell(&metric::ANOMALIES, &[], Told::Value(9.0));
     });
     store
 }
@@ -121,7 +121,7 @@ fn deltas_join_and_levels_stay_totals() {
 fn what_ended_is_said_once() {
     let mut store = sample();
     read(&mut store, Style::default(), 10);
-    store.observe(at(11), |tell| tell(&metric::IN_FLIGHT, &[], 2.0));
+    store.observe(at(11), |tell| tell(&metric::IN_FLIGHT, &[], Told::Value(2.0)));
     let all = read(&mut store, Style::default(), 12);
     let Form::Gauge(gauge) = one(&all, &metric::SLO_COVERAGE) else { panic!() };
     assert_eq!((gauge.data_points.len(), gauge.data_points[0].flags, &gauge.data_points[0].value), (1, 1, &None));
