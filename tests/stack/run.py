@@ -5,6 +5,7 @@
                               └─► tee ─┬─► gateway.yaml ─┬─► Prometheus by OTLP ─► rules, dashboards
                                        │                 └─► Jaeger
                                        └─► remote-write.yaml ─► Prometheus by remote write
+                          /metrics ◄─────────────────────────── Prometheus that scrapes
 
 TTFT p95, tokens per second in their three meanings and burn rates by PromQL must be those of the JSON lines, within the histogram's buckets where a
 histogram is in between and exactly where not; exemplars must lead to spans in Jaeger that have the exemplar's value; every query of every dashboard
@@ -35,7 +36,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "lib")]
 
 import dashboards  # noqa: E402 (the path above comes first)
-from rig import AGENT, CACHE, ROOT, Agent, Children, Record, Score, first_json_line, read_jsonl, skip_without_bpf  # noqa: E402
+from rig import AGENT, CACHE, ROOT, Agent, Children, Record, Score, first_json_line, free_port, read_jsonl, skip_without_bpf  # noqa: E402
 from stack import CONFIGS, JAEGER, OTELCOL, PROMETHEUS, Collector, Demo, Jaeger, Prometheus, get, otlp, until  # noqa: E402
 
 TTFT, SPEED, GAP = "tokengauge_time_to_first_token_seconds", "tokengauge_output_speed_per_second", "tokengauge_inter_chunk_gap_seconds"
@@ -267,10 +268,11 @@ def check_rules(score: Score, prometheus: Prometheus) -> None:
     score.check(not firing, f"no alert on the agent itself fires {firing or ''}")
 
 
-def prometheus_config(folder: Path) -> str:
-    """The shipped configuration, with our rules; nothing is scraped."""
+def prometheus_config(folder: Path, scraped: int | None = None) -> str:
+    """The shipped configuration, with our rules; nothing is scraped, or the agent."""
     head, _, _ = (CONFIGS / "prometheus.yaml").read_text().partition("alerting:\n")
-    return head.replace("rules/*.yaml", f"{folder}/rules/*.yaml").replace("interval: 15s", "interval: 1s")
+    job = f"scrape_configs: [{{job_name: tokengauge, scrape_native_histograms: true, static_configs: [{{targets: ['127.0.0.1:{scraped}']}}]}}]\n" if scraped else ""
+    return head.replace("rules/*.yaml", f"{folder}/rules/*.yaml").replace("interval: 15s", "interval: 1s") + job
 
 
 def main() -> None:
@@ -298,6 +300,8 @@ def main() -> None:
         llama = Llama(children)
         by_otlp = Prometheus(children, folder, "prometheus-otlp", prometheus_config(folder))
         by_write = Prometheus(children, folder, "prometheus-write")
+        listen = free_port()
+        by_scrape = Prometheus(children, folder, "prometheus-scrape", prometheus_config(folder, listen))
         # Jaeger takes minutes to build, so CI goes without; `make test-stack` builds it first.
         jaeger = Jaeger(children, folder) if JAEGER.exists() else None
         gateway = Collector(
@@ -312,6 +316,7 @@ def main() -> None:
         config = folder / "agent.yaml"
         config.write_text(
             f"taps:\n  tls: {{pids: {demo.pids}}}\n  pcap: [{{interface: lo, filter: 'tcp port {llama.port}'}}]\nslo: {{files: [{slos}], journal: {folder / 'slo.journal'}}}\n"
+            f"http: {{listen: '127.0.0.1:{listen}'}}\n"
             f"engines:\n  discover: false\n  interval_s: 1\n  endpoints: [{{url: 'http://127.0.0.1:{llama.port}'}}, {{url: 'http://127.0.0.1:{engines.server_port}'}}]\n"
         )
         agent = Agent(children, folder, "--config", str(config))
@@ -331,7 +336,7 @@ def main() -> None:
         score.check(len(records) > 2.5 * args.seconds, f"{len(records)} inferences at the clients")
 
         all_counted = lambda p: p.value(f"sum(tokengauge_requests_total{{{CLIENT}}})") == len(records)  # noqa: E731
-        ways = {"OTLP": by_otlp, "remote write": by_write}
+        ways = {"OTLP": by_otlp, "remote write": by_write, "scrape": by_scrape}
         for way, prometheus in ways.items():
             until(15, lambda prometheus=prometheus: all_counted(prometheus))
             check_counts(score, way, prometheus, records)
@@ -346,14 +351,14 @@ def main() -> None:
         else:
             print(f"skipped: traces and exemplars: no Jaeger at {JAEGER}")
         check_rules(score, by_otlp)
-        check_engine(score, by_otlp, unknown)
+        check_engine(score, by_scrape, unknown)
         # A model that answers, and one that fails in the middle.
         chosen = [{"vantage": "client", "model": model} for model in ("swift-1", "error-1")]
-        dashboards.check(score, by_otlp, start, start + args.seconds, chosen)
+        dashboards.check(score, by_scrape, start, start + args.seconds, chosen)
         if args.pictures:
             import draw  # only here: it needs matplotlib
 
-            draw.all_dashboards(args.pictures, by_otlp, start + 10, end, chosen[0])
+            draw.all_dashboards(args.pictures, by_scrape, start + 10, end, chosen[0])
         agent.stop()
         score.check(agent.exit_code == 0, f"the agent ended with {agent.exit_code}")
         if score.failed:
