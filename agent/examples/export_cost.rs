@@ -26,7 +26,8 @@ fn cpu() -> f64 {
 fn main() {
     let spans: u64 = std::env::args().nth(1).map_or(500_000, |n| n.parse().unwrap());
     let resource = opentelemetry_sdk::Resource::builder_empty().build();
-    let (mut maker, mut batch) = (Maker::new(&SpansConfig::default(), Profile::V1_41, &|_| None), Batch::new(&resource, Profile::V1_41, &|_| None));
+    let (mut maker, mut batch) =
+        (Maker::new(&SpansConfig::default(), Profile::V1_41, &|_| None), Batch::new(&resource, Profile::V1_41, &|_| None));
     let (mut taken, mut i) = (Taken::default(), testing::inference());
     let mut run = |n: u64, taken: &mut Taken| {
         for span in 0..n {

@@ -340,6 +340,23 @@ fn grpc_codes_mean_what_the_specification_says() {
 }
 
 #[test]
+fn a_receiver_that_does_not_know_a_compression_gets_everything_without_it() {
+    let http = Server::http(Answer::Http(415, String::new()));
+    let sender = start(&Config { compression: Some(Compression::Zstd), ..config(http.address, Protocol::HttpProtobuf) });
+    send(&sender, 0..10);
+    wait("an attempt without", || http.state.lock().unwrap().encodings.last().is_some_and(|(_, coding)| coding.is_empty()));
+    http.answer(Answer::Ok);
+    wait("the delivery", || http.taken().len() == 10);
+    assert!(sender.shutdown(END));
+    // What is wrong without compression stays wrong.
+    http.answer(Answer::Http(415, String::new()));
+    let sender = start(&config(http.address, Protocol::HttpProtobuf));
+    send(&sender, 0..10);
+    wait("the refusal", || lost(&sender, Loss::Refused) == 10);
+    assert!(sender.shutdown(END));
+}
+
+#[test]
 fn a_receiver_that_says_when_is_left_alone_until_then() {
     for (server, protocol) in [
         (Server::http(Answer::Http(429, "Retry-After: 1\r\n".into())), Protocol::HttpProtobuf),

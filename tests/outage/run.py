@@ -237,7 +237,7 @@ def bounds(score: Told, children: Children, folder: Path) -> None:
 def slow(score: Told, children: Children, folder: Path) -> None:
     """A receiver that takes longer than the spans take to come."""
     receiver = Receiver(free_port())
-    receiver.answers = itertools.repeat(Answer(delay=0.4))
+    receiver.answers = itertools.repeat(Answer(delay=4 * 50 / (RATE / 2)))
     receiver.up()
     small = otlp(receiver.port, folder / "queue", memory_bytes=MIB)
     agent = Agent(children, folder, small, 8, OTEL_BSP_SCHEDULE_DELAY="50", OTEL_BSP_MAX_EXPORT_BATCH_SIZE="50")

@@ -110,7 +110,7 @@ pub enum Compression {
     None,
     /// gzip.
     Gzip,
-    /// zstd; the Collector takes it, other receivers may not.
+    /// zstd. The Collector takes it by HTTP; a receiver that refuses it gets the same without compression.
     Zstd,
 }
 
