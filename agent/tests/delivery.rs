@@ -133,7 +133,7 @@ impl Server {
                     sleep(Duration::from_secs(60));
                     return None;
                 }
-                Answer::Grpc(..) => panic!("no gRPC here"),
+                Answer::Grpc(..) | Answer::OnlyPlain => panic!("not here"),
             };
             if reply.starts_with(b"HTTP/1.1 200") {
                 self.state.lock().unwrap().taken.extend(spans);
