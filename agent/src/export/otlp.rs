@@ -1,31 +1,29 @@
 //! OTLP: metrics and one span per inference, by gRPC or HTTP, configured as every OpenTelemetry SDK is.
 //!
 //! Who makes requests hands them to the [`carrier`]: [`spans`] writes a span with the wire's times, [`batch`] puts spans together,
-//! [`metrics`] owns the instruments. [`sender`] runs a [`lane`] per signal on a thread of its own, which keeps what waits in memory and on
+//! [`push`] collects metrics, which [`points`] encodes. [`sender`] runs a [`lane`] per signal on a thread of its own, which keeps what waits in memory and on
 //! [`disk`] and sends it by a [`client`]; [`delivery`] counts what became of it. [`settings`] and [`variables`] say what the environment means.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use opentelemetry::KeyValue;
-use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_sdk::Resource;
-use opentelemetry_sdk::error::OTelSdkResult;
-use opentelemetry_sdk::metrics::data::ResourceMetrics;
-use opentelemetry_sdk::metrics::exporter::PushMetricExporter;
-use opentelemetry_sdk::metrics::{PeriodicReader, SdkMeterProvider, Temporality};
 use opentelemetry_sdk::resource::{EnvResourceDetector, TelemetryResourceDetector};
 use opentelemetry_sdk::trace::SdkTracerProvider;
-use prost::Message as _;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use tokengauge_core::inference::Inference;
-use tokengauge_core::semconv::Profile;
+use tokengauge_core::semconv::{attr, metric};
 use tokengauge_core::stats::Snapshot;
 use tokio::runtime::Runtime;
 
+use super::metrics::{Metrics, Recording};
+use super::observe::Tell;
+use super::wire::Wire;
 use super::{ExportError, Exporter};
 
 pub mod batch;
@@ -35,10 +33,10 @@ pub mod delivery;
 pub mod disk;
 pub mod lane;
 pub mod links;
-pub mod metrics;
-mod objectives;
 pub mod own;
 pub mod parcel;
+pub mod points;
+pub mod push;
 pub mod sampling;
 pub mod sender;
 pub mod settings;
@@ -47,14 +45,15 @@ pub mod variables;
 pub mod wire;
 
 use batch::Batch;
-use carrier::{Carrier as _, Signal};
+use carrier::Signal;
 use delivery::Loss;
-use metrics::Instruments;
+use points::Style;
+use push::Push;
 use sender::{QueueConfig, Sender};
 use spans::{Maker, SpansConfig};
 
 /// `otlp` in the configuration file. Whatever is not set follows the `OTEL_*` variables, then the defaults of the specification.
-#[derive(Deserialize, Clone, Debug, Default, PartialEq)]
+#[derive(Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
     /// Base URL of the receiver; setting it switches OTLP on.
@@ -89,7 +88,7 @@ pub struct Config {
 }
 
 /// `otlp.protocol`.
-#[derive(Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// OTLP/gRPC.
     #[serde(rename = "grpc")]
@@ -103,7 +102,7 @@ pub enum Protocol {
 }
 
 /// `otlp.compression`.
-#[derive(Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum Compression {
     /// None.
@@ -173,11 +172,11 @@ impl Config {
 /// The exporter.
 pub struct Otlp {
     sender: Sender,
-    metrics: Option<(SdkMeterProvider, Instruments)>,
+    recording: Recording,
+    push: Option<Push>,
     spans: Option<Spans>,
     /// Spans of the agent itself.
     own: Option<SdkTracerProvider>,
-    state: Arc<Mutex<metrics::Shared>>,
     // Dropped last, and without waiting: the connection of the agent's own spans lives on it.
     runtime: Option<Runtime>,
 }
@@ -194,23 +193,25 @@ impl Otlp {
     ///
     /// # Errors
     /// When an endpoint, a certificate or another setting is wrong. Whether the receiver is there shows only later.
-    pub fn new(config: &Config, profile: Profile, env: Env<'_>) -> Result<Option<Self>, ExportError> {
+    pub fn new(config: &Config, metrics: &Metrics, env: Env<'_>) -> Result<Option<Self>, ExportError> {
         let signals: Vec<Signal> = Signal::ALL.into_iter().filter(|s| config.wants(*s, env)).collect();
         if signals.is_empty() {
             return Ok(None);
         }
         let sender = Sender::start(config, &signals, env)?;
         let resource = resource(env);
-        let state = Arc::new(Mutex::default());
-        let metrics = signals.contains(&Signal::Metrics).then(|| {
-            let mut reader = PeriodicReader::builder(Handed::new(sender.clone(), env));
-            if let Some(seconds) = config.interval_s.filter(|_| env("OTEL_METRIC_EXPORT_INTERVAL").is_none()) {
-                reader = reader.with_interval(Duration::from_secs_f64(seconds));
+        let delivery = Arc::clone(sender.delivery());
+        metrics.watch(move |tell: &mut Tell<'_>| {
+            for (signal, reason, n) in delivery.drops() {
+                tell(&metric::EXPORT_DROPS, &[(attr::SIGNAL, signal), (attr::REASON, reason)], n as f64);
             }
-            let provider = SdkMeterProvider::builder().with_resource(resource.clone()).with_reader(reader.build()).build();
-            let instruments = Instruments::new(&provider, &state, sender.delivery());
-            (provider, instruments)
         });
+        let push = signals.contains(&Signal::Metrics).then(|| {
+            let every = push::interval(config.interval_s, env);
+            Push::start(metrics, Style::from_env(env), every, encoded(&resource), Box::new(sender.clone()))
+                .map_err(|e| ExportError::Config { what: format!("no thread: {e}") })
+        });
+        let (profile, push) = (metrics.profile(), push.transpose()?);
         let (mut spans, mut own, mut runtime) = (None, None, None);
         if signals.contains(&Signal::Traces) {
             let batch = Batch::new(&resource, profile, env);
@@ -226,14 +227,11 @@ impl Otlp {
             let _entered = made.enter();
             own = Some(own::provider(config, env, resource)?);
         }
-        Ok(Some(Self { sender, metrics, spans, own, state, runtime }))
+        Ok(Some(Self { sender, recording: Recording::new(metrics), push, spans, own, runtime }))
     }
 
-    /// Exports how objectives stand, too, and keeps the spans of what broke one.
+    /// Keeps the spans of what broke an objective.
     pub fn watch_objectives(&mut self, live: &crate::slo::live::Live) {
-        if let Some((provider, _)) = &self.metrics {
-            objectives::observe(&metrics::meter(provider), &live.shared());
-        }
         if let Some(spans) = &mut self.spans {
             spans.broke = live.broke();
         }
@@ -261,7 +259,7 @@ impl Otlp {
 }
 
 /// Who exports. Each agent has an instance id of its own: series of several writers under one id would interleave.
-fn resource(env: Env<'_>) -> Resource {
+pub fn resource(env: Env<'_>) -> Resource {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned();
     let id = std::fs::read_to_string("/proc/sys/kernel/random/uuid").unwrap_or_default().trim().to_owned();
     let mut resource = Resource::builder_empty()
@@ -282,26 +280,42 @@ fn resource(env: Env<'_>) -> Resource {
     resource.build()
 }
 
+/// A resource as a message.
+fn encoded(resource: &Resource) -> Vec<u8> {
+    let mut out = Wire::default();
+    let mut all: Vec<_> = resource.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+    all.sort();
+    for (key, value) in all {
+        out.nested(1, |w| {
+            w.text(1, key);
+            w.nested(2, |w| w.text(1, &value));
+        });
+    }
+    out.0
+}
+
 impl Exporter for Otlp {
     fn name(&self) -> &'static str {
         "otlp"
     }
 
     fn inference(&mut self, inference: &Inference) {
-        if let Some((_, instruments)) = &mut self.metrics {
-            instruments.record(inference);
-        }
+        // Without spans of ours the caller may export one.
+        let mut sampled = inference.request.traceparent.is_some_and(|t| t.flags & 1 == 1);
         if let Some(Spans { maker, batch, broke }) = &mut self.spans {
             let broke = broke.load(Ordering::Relaxed) == inference.trace.span_id;
-            match maker.span(inference, broke) {
+            let span = maker.span(inference, broke);
+            sampled = span.is_some();
+            match span {
                 Some(span) => batch.add(span, now(), &mut self.sender),
                 None => self.sender.delivery().lose(Signal::Traces, Loss::Unsampled, 1),
             }
         }
+        self.recording.record(inference, sampled);
     }
 
     fn snapshot(&mut self, snapshot: &Snapshot) {
-        metrics::publish(&self.state, snapshot);
+        self.recording.snapshot(snapshot);
         if let Some(Spans { batch, .. }) = &mut self.spans {
             batch.tick(now(), &mut self.sender);
         }
@@ -313,7 +327,7 @@ impl Exporter for Otlp {
             batch.close(&mut self.sender);
         }
         // Collecting hands over and waits for nothing.
-        let collected = self.metrics.as_ref().is_none_or(|(meter, _)| meter.force_flush().is_ok());
+        let collected = self.push.as_ref().is_none_or(|push| push.flush(within));
         let delivered = self.sender.flush(deadline.saturating_duration_since(now()));
         if collected && delivered { Ok(()) } else { Err(self.sender.delivery().error("flush")) }
     }
@@ -327,7 +341,7 @@ impl Exporter for Otlp {
         if let Some(Spans { batch, .. }) = &mut self.spans {
             batch.close(&mut self.sender);
         }
-        let collected = self.metrics.take().is_none_or(|(meter, _)| meter.shutdown().is_ok());
+        let collected = self.push.take().is_none_or(|mut push| push.end());
         let ended = self.sender.shutdown(deadline.saturating_duration_since(now()));
         if collected && ended { Ok(()) } else { Err(self.sender.delivery().error("shutdown")) }
     }
@@ -344,62 +358,6 @@ impl Drop for Otlp {
 #[expect(clippy::disallowed_methods, reason = "deadlines and delays of the agent itself")]
 fn now() -> Instant {
     Instant::now()
-}
-
-/// Hands the metrics of the SDK's instruments to our own delivery.
-struct Handed {
-    sender: Mutex<Sender>,
-    temporality: Temporality,
-}
-
-impl Handed {
-    fn new(sender: Sender, env: Env<'_>) -> Self {
-        let said = env("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE").unwrap_or_default();
-        let temporality = match said.to_lowercase().as_str() {
-            "delta" => Temporality::Delta,
-            "lowmemory" => Temporality::LowMemory,
-            _ => Temporality::Cumulative,
-        };
-        Self { sender: Mutex::new(sender), temporality }
-    }
-}
-
-impl PushMetricExporter for Handed {
-    async fn export(&self, metrics: &ResourceMetrics) -> OTelSdkResult {
-        let request = ExportMetricsServiceRequest::from(metrics);
-        let points = request.resource_metrics.iter().flat_map(|r| &r.scope_metrics).flat_map(|s| &s.metrics).map(points).sum();
-        let mut sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.temporality == Temporality::Cumulative {
-            sender.reading(Signal::Metrics);
-        }
-        sender.carry(Signal::Metrics, request.encode_to_vec(), points);
-        Ok(())
-    }
-
-    fn force_flush(&self) -> OTelSdkResult {
-        Ok(())
-    }
-
-    fn shutdown_with_timeout(&self, _: Duration) -> OTelSdkResult {
-        Ok(())
-    }
-
-    fn temporality(&self) -> Temporality {
-        self.temporality
-    }
-}
-
-fn points(metric: &opentelemetry_proto::tonic::metrics::v1::Metric) -> u32 {
-    use opentelemetry_proto::tonic::metrics::v1::metric::Data;
-    let points = match &metric.data {
-        Some(Data::Gauge(d)) => d.data_points.len(),
-        Some(Data::Sum(d)) => d.data_points.len(),
-        Some(Data::Histogram(d)) => d.data_points.len(),
-        Some(Data::ExponentialHistogram(d)) => d.data_points.len(),
-        Some(Data::Summary(d)) => d.data_points.len(),
-        None => 0,
-    };
-    u32::try_from(points).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]

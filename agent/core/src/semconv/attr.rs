@@ -76,6 +76,8 @@ pub const ANOMALY: &str = "tokengauge.anomaly";
 pub const RESULT: &str = "tokengauge.result";
 /// Which of a tap's further counters.
 pub const COUNTER: &str = "tokengauge.counter";
+/// The attribute that ran out of room.
+pub const ATTRIBUTE: &str = "tokengauge.attribute";
 /// `spans` or `metrics`.
 pub const SIGNAL: &str = "tokengauge.signal";
 /// Events with generated output.
@@ -102,5 +104,9 @@ pub const SLO_OBJECTIVE_NAME: &str = "tokengauge.slo.objective.name";
 pub const SLO_WINDOW: &str = "tokengauge.slo.window";
 /// `page` or `ticket`.
 pub const SLO_SEVERITY: &str = "tokengauge.slo.severity";
+/// The kind of an inference server that was scraped: `vllm`, `llama.cpp`, …
+pub const ENGINE: &str = "tokengauge.engine";
+/// Which of a server's engines: its data-parallel rank, where it names one.
+pub const ENGINE_RANK: &str = "tokengauge.engine.rank";
 /// Before the name of a dimension: the value of a grouped SLO's group, e.g. `tokengauge.slo.group.model`.
 pub const SLO_GROUP_PREFIX: &str = "tokengauge.slo.group.";

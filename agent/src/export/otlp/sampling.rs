@@ -5,6 +5,7 @@
 //! 2. What the head leaves out is kept all the same when it failed, was cancelled, or was slow: those are the spans that one looks for. They say so
 //!    (`tokengauge.sampling.kept`), so that nobody takes them for a sample. `always_off` switches this off as well.
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use tokengauge_core::inference::{Inference, Outcome};
 
@@ -14,7 +15,7 @@ use super::Env;
 const SAMPLED: u8 = 1;
 
 /// `otlp.spans.keep[]`: what is exported although the sampler leaves it out.
-#[derive(Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum Keep {
     /// What failed.
@@ -40,7 +41,7 @@ impl Keep {
 }
 
 /// `otlp.spans.slow`: limits, in seconds, beyond which an inference is slow.
-#[derive(Deserialize, Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq)]
 #[serde(deny_unknown_fields, default)]
 pub struct Slow {
     /// Of the time to first token.

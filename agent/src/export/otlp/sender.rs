@@ -5,6 +5,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use tokio::time::Instant;
 
@@ -18,7 +19,7 @@ use super::{Config, Env};
 use crate::export::ExportError;
 
 /// `otlp.queue`: what happens to what cannot be delivered at once. Bounds are those of each signal.
-#[derive(Deserialize, Clone, Debug, PartialEq)]
+#[derive(Deserialize, JsonSchema, Clone, Debug, PartialEq)]
 #[serde(deny_unknown_fields, default)]
 pub struct QueueConfig {
     /// Folder in which requests wait while the receiver takes none; without one they wait in memory only.

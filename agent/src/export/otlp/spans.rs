@@ -5,6 +5,7 @@
 //! messages of `opentelemetry-proto`, and then counted and written; this way it is one pass into one buffer that is used again
 //! (`cargo run --release -p tokengauge --example export_cost` measures it).
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use std::time::Duration;
 
@@ -14,13 +15,12 @@ use tokengauge_core::semconv::{self, Profile, attr, metric};
 
 use super::Env;
 use super::links::{Links, Other};
-use super::metrics::error_type;
 use super::sampling::{Decision, Keep, Sampling, Slow};
 use super::wire::{self, Value};
 use crate::export::record::reason;
 
 /// `otlp.spans`: which inferences become spans, and what stands in them.
-#[derive(Deserialize, Clone, Debug, Default, PartialEq)]
+#[derive(Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
 #[serde(deny_unknown_fields, default)]
 pub struct SpansConfig {
     /// What is exported although the sampler leaves it out: any of `failed`, `slow`, `cancelled`; all of them when not said.
@@ -146,7 +146,7 @@ impl Maker {
         let link = self.links.find(i);
         self.span.clear();
         self.identity(i);
-        let error = error_type(i);
+        let error = i.error_type();
         self.attributes(i, error.as_deref(), kept);
         self.events(i);
         if let Some(other) = link {
