@@ -12,11 +12,11 @@ use std::time::{Duration, Instant, SystemTime};
 use tokengauge::agent::Running;
 use tokengauge::config::{Config, Semconv};
 use tokengauge::driver::Source;
+use tokengauge::export::metrics::Metrics;
 use tokengauge::export::otlp::carrier::Signal;
 use tokengauge::export::otlp::sender::Sender;
 use tokengauge::export::otlp::{Otlp, environment};
 use tokengauge::tap::{Sink, StopFlag, Tap, TapError};
-use tokengauge::vitals::Usage;
 use tokengauge_core::pipeline::Options;
 use tokengauge_core::stream::{ConnId, ConnInfo, Direction, End, Endpoints, Side, StreamEvent, TapKind, Timestamp};
 
@@ -110,11 +110,12 @@ fn line(made: &AtomicU64, sender: &Sender, ended: bool, undelivered: &[String]) 
         })
     };
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let rss: u64 = status.lines().find_map(|l| l.strip_prefix("VmRSS:")?.trim().strip_suffix("kB")?.trim().parse().ok()).unwrap_or(0);
-    let usage = Usage::of_this_process();
+    let of_status = |key: &str| -> u64 {
+        status.lines().find_map(|l| l.strip_prefix(key)?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()).unwrap_or(0) * 1024
+    };
     serde_json::json!({
-        "made": made.load(Ordering::Acquire), "traces": of(Signal::Traces), "metrics": of(Signal::Metrics), "rss_bytes": rss * 1024,
-        "peak_rss_bytes": usage.peak_rss_bytes, "cpu_s": usage.cpu_s, "ended": ended, "undelivered": undelivered,
+        "made": made.load(Ordering::Acquire), "traces": of(Signal::Traces), "metrics": of(Signal::Metrics), "rss_bytes": of_status("VmRSS:"),
+        "peak_rss_bytes": of_status("VmHWM:"), "ended": ended, "undelivered": undelivered,
     })
     .to_string()
 }
@@ -124,7 +125,8 @@ fn main() {
     let [path, rate, seconds] = args.as_slice() else { panic!("outage_load CONFIG RATE SECONDS") };
     let config = Config::parse(&std::fs::read_to_string(path).unwrap(), path).unwrap();
     let profile = Semconv::profile(config.semconv, &environment);
-    let otlp = Otlp::new(&config.otlp, profile, &environment).unwrap().unwrap();
+    let metrics = Metrics::new(&config.metrics, profile, &environment).unwrap();
+    let otlp = Otlp::new(&config.otlp, &metrics, &environment).unwrap().unwrap();
     tokengauge::log::start(config.log.as_deref(), None).unwrap();
     let (sender, made) = (otlp.sender().clone(), Arc::new(AtomicU64::new(0)));
     let load = Load { rate: rate.parse().unwrap(), seconds: seconds.parse().unwrap(), made: Arc::clone(&made) };

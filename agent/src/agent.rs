@@ -49,6 +49,7 @@ pub struct Builder {
     stop: StopFlag,
     snapshot_every: Duration,
     health: Arc<Health>,
+    vitals: Arc<Vitals>,
 }
 
 impl Builder {
@@ -87,6 +88,12 @@ impl Builder {
         self
     }
 
+    /// Where the agent's own figures are kept.
+    pub fn vitals(mut self, vitals: Arc<Vitals>) -> Self {
+        self.vitals = vitals;
+        self
+    }
+
     /// How often exporters get a snapshot; 1 s unless said otherwise.
     pub fn snapshot_every(mut self, every: Duration) -> Self {
         self.snapshot_every = every;
@@ -99,7 +106,7 @@ impl Builder {
     /// When the system gives no thread.
     pub fn start(self) -> std::io::Result<Running> {
         let began = now();
-        let (stop, vitals) = (self.stop, Arc::new(Vitals::default()));
+        let (stop, vitals) = (self.stop, self.vitals);
         let (events, inbox) = sync_channel(QUEUE);
         let (failed, count) = (Arc::new(Failures::default()), self.sources.len());
         let mut taps = Vec::new();
@@ -177,6 +184,7 @@ impl Running {
             stop: StopFlag::default(),
             snapshot_every: Duration::from_secs(1),
             health: Arc::default(),
+            vitals: Arc::default(),
         }
     }
 

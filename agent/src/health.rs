@@ -210,6 +210,11 @@ impl Health {
         Verdict { good, lines }
     }
 
+    /// How every thread stands, with the patience of readiness.
+    pub fn parts(&self) -> Vec<Line> {
+        self.lines(self.elapsed(), SILENT_AFTER)
+    }
+
     fn lines(&self, at: u64, patience: Duration) -> Vec<Line> {
         self.parts.read().unwrap_or_else(PoisonError::into_inner).iter().map(|p| p.line(at, patience)).collect()
     }

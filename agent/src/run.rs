@@ -20,6 +20,8 @@ use crate::export::jsonl::file::JsonFile;
 use crate::export::jsonl::lines::Lines;
 use crate::export::metrics::objectives::Objectives;
 use crate::export::metrics::{Metrics, Recording};
+use crate::export::otlp::carrier::Signal;
+use crate::export::otlp::delivery::Delivery;
 use crate::export::otlp::{Otlp, environment, resource, settings};
 use crate::export::prometheus::Endpoint;
 use crate::export::{ExportError, Exporter};
@@ -107,6 +109,9 @@ pub fn run(args: &RunArgs) -> Result<bool, RunError> {
         objectives_in_force(&health, live.shared());
         metrics.watch(Objectives(live.shared()));
     }
+    if let Some(otlp) = &otlp {
+        delivering(&health, Arc::clone(otlp.sender().delivery()));
+    }
     if let (Some(otlp), Some(live)) = (&mut otlp, &live) {
         otlp.watch_objectives(live);
     }
@@ -177,6 +182,18 @@ fn records(jsonl: &Jsonl, hangups: &Hangups, health: &Health) -> Result<Box<dyn 
         Some(trouble) => (Level::Degraded, format!("{trouble}; {} were given up", counters.dropped.load(Ordering::Relaxed))),
     });
     Ok(Box::new(file))
+}
+
+/// Tells readiness whether the receiver takes what it is sent. What waits is kept, so that does not make the agent unready.
+fn delivering(health: &Health, delivery: Arc<Delivery>) {
+    health.condition("otlp", move || {
+        let all = Signal::ALL.map(|signal| delivery.figures(signal));
+        let waiting: u64 = all.iter().map(|f| f.memory_items + f.disk_items).sum();
+        match all.into_iter().flat_map(|f| [f.trouble, f.disk_trouble]).flatten().next() {
+            Some(trouble) => (Level::Degraded, format!("{trouble}; {waiting} items wait")),
+            None => (Level::Good, format!("{waiting} items wait")),
+        }
+    });
 }
 
 /// Tells readiness how the SLO files and the journal are. What was read last stays in force, so neither makes the agent unready.

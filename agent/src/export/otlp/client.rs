@@ -149,7 +149,7 @@ impl Client {
     }
 
     fn late(&self) -> Failure {
-        let what = format!("no answer from {} within {:?}", self.target.url, self.target.timeout);
+        let what = format!("no answer from {} within {:?}", self.target.shown, self.target.timeout);
         Failure::Again { after: None, what, timed_out: true }
     }
 
@@ -161,14 +161,14 @@ impl Client {
             Compression::Gzip => grpc.send_compressed(CompressionEncoding::Gzip),
             Compression::Zstd => grpc.send_compressed(CompressionEncoding::Zstd),
         };
-        grpc.ready().await.map_err(|e| Failure::again(format!("{}: {}", self.target.url, chain(&e))))?;
+        grpc.ready().await.map_err(|e| Failure::again(format!("{}: {}", self.target.shown, chain(&e))))?;
         let mut request = tonic::Request::new(body);
         *request.metadata_mut() = metadata;
         request.set_timeout(self.target.timeout);
         let answer = grpc.unary(request, path, Raw).await.map_err(|status| {
             // gRPC's compression.md: UNIMPLEMENTED is the answer to an encoding that a server does not know.
             let unknown = status.code() == Code::Unimplemented && status.message().contains("compress");
-            self.not_compressed(unknown, compression, of_status(&self.target.url, &status))
+            self.not_compressed(unknown, compression, of_status(&self.target.shown, &status))
         })?;
         Ok(reply(self.target.signal, answer.get_ref()))
     }
@@ -190,7 +190,9 @@ impl Client {
             }
             Err(what) => return Err(Failure::Refused { what }),
         };
-        let failed = |e: reqwest::Error| if e.is_timeout() { self.late() } else { Failure::again(chain(&e)) };
+        let failed = |e: reqwest::Error| {
+            if e.is_timeout() { self.late() } else { Failure::again(format!("{}: {}", self.target.shown, chain(&e.without_url()))) }
+        };
         let mut answer = request.body(body).send().await.map_err(failed)?;
         let (status, after) = (answer.status().as_u16(), retry_after(answer.headers(), wall()));
         let says_json = answer.headers().get(http::header::CONTENT_TYPE).is_some_and(|v| v.as_bytes().starts_with(b"application/json"));
@@ -205,7 +207,7 @@ impl Client {
         let said = || {
             let message = if says_json { json_message(&text) } else { status_message(&text) };
             let text = if message.is_empty() { String::new() } else { format!(": {message}") };
-            format!("{} answered {status}{text}", self.target.url)
+            format!("{} answered {status}{text}", self.target.shown)
         };
         match status {
             200..=299 if says_json => Ok(json_reply(self.target.signal, &text)),
