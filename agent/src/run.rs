@@ -114,6 +114,9 @@ pub fn run(args: &RunArgs) -> Result<bool, RunError> {
         conditions::objectives(&health, live.shared());
         metrics.watch(Objectives(live.shared()));
     }
+    if let Some(otlp) = &otlp {
+        conditions::delivery(&health, Arc::clone(otlp.sender().delivery()));
+    }
     if let (Some(otlp), Some(live)) = (&mut otlp, &live) {
         otlp.watch_objectives(live);
     }
