@@ -102,7 +102,7 @@ fn symbols(path: &Path, from: u64, mapped: std::ops::Range<u64>) -> Option<BTree
     let elf = object::File::parse(bytes.as_slice()).ok()?;
     let segment = elf.segments().find(|s| {
         let (start, size) = s.file_range();
-        let runs = matches!(s.flags(), object::SegmentFlags::Elf { p_flags } if p_flags & object::elf::PF_X != 0);
+        let runs = matches!(s.flags(), object::SegmentFlags::Elf { p_flags, .. } if p_flags & object::elf::PF_X == object::elf::PF_X);
         runs && start < mapped.end && mapped.start < start + size
     })?;
     let bias = from.wrapping_sub(mapped.start).wrapping_add(segment.file_range().0).wrapping_sub(segment.address());
