@@ -11,8 +11,9 @@ use serde::Deserialize;
 use tokengauge_core::semconv::Profile;
 
 use crate::cli::RunArgs;
+use crate::engine;
 use crate::export::jsonl::rotation::Rotate;
-use crate::export::otlp;
+use crate::export::{metrics, otlp};
 use crate::serve;
 
 /// Everything that can be configured.
@@ -23,10 +24,14 @@ pub struct Config {
     pub taps: Taps,
     /// The generation of the GenAI conventions that metrics and spans speak.
     pub semconv: Option<Semconv>,
+    /// Which series there are, whoever takes them.
+    pub metrics: metrics::Config,
     /// OTLP metrics and spans.
     pub otlp: otlp::Config,
     /// Records as JSON lines.
     pub jsonl: Option<Jsonl>,
+    /// Inference servers whose own metrics are read.
+    pub engines: engine::Config,
     /// Service level objectives.
     pub slo: Option<crate::slo::live::Config>,
     /// The agent's own pages: health, readiness, metrics for Prometheus. Off without it.
@@ -294,6 +299,12 @@ impl Config {
         if let Some(Err(what)) = self.http.as_ref().map(serve::Config::check) {
             return wrong("http".into(), what);
         }
+        if let Err(what) = self.metrics.check() {
+            return wrong("metrics".into(), what);
+        }
+        if let Err(what) = self.engines.check() {
+            return wrong("engines".into(), what);
+        }
         if let Err(what) = self.otlp.check() {
             return wrong("otlp".into(), what);
         }
@@ -377,6 +388,25 @@ log: tokengauge=debug
             ("taps: {pcapp: []}\n", "x.yaml:1:8: taps: unknown field `pcapp`, expected `tls` or `pcap` (did you mean `pcap`?)"),
             ("taps:\n  tls: {ring_mib: big}\n", "x.yaml:2:19: taps.tls.ring_mib: invalid type: string \"big\", expected u32"),
             ("taps: {tls: {include: ['(']}}\n", "x.yaml: taps.tls.include[0]: `(` is no regular expression: error: unclosed group"),
+            (
+                "metrics: {models: [{match: '(', replace: x}]}\n",
+                "x.yaml: metrics: models[0].match: `(` is no regular expression: error: unclosed group",
+            ),
+            ("metrics: {limit: 1}\n", "x.yaml: metrics: limit: 1 is not between 8 and 1000000"),
+            (
+                "engines: {endpoints: [{url: 'http://a', kind: gpt}]}\n",
+                "x.yaml: engines: endpoints[0].kind: `gpt` is none of vllm, sglang, tensorrt-llm, tgi, llama.cpp, triton",
+            ),
+            ("engines: {endpoints: [{url: 'http://a', kind: ollama}]}\n", "x.yaml: engines: endpoints[0].kind: ollama has no metrics"),
+            (
+                "engines: {endpoints: [{url: 'gpu-1:8000'}]}\n",
+                "x.yaml: engines: endpoints[0].url: `gpu-1:8000` does not begin with http:// or https://",
+            ),
+            (
+                "engines: {endpoints: [{url: 'http://u:p@a'}]}\n",
+                "x.yaml: engines: endpoints[0].url: has credentials; put them into bearer_token_file",
+            ),
+            ("engines: {interval_s: 0}\n", "x.yaml: engines: interval_s: 0 is not between 0.1 and 3600"),
             ("taps: {tls: {enabled: false}}\n", "x.yaml: taps: TLS tapping is off and there is no interface: nothing to watch"),
             ("taps: {pcap: [{interface: lo, snaplen: 1}]}\n", "x.yaml: taps.pcap[0].snaplen: 1 is not between 64 and 1048576"),
             ("http: {listen: everywhere}\n", "x.yaml: http: listen: `everywhere` is no address and port such as 127.0.0.1:9464"),

@@ -2,16 +2,20 @@
 
 pub mod agent;
 pub mod cli;
+pub mod conditions;
 pub mod config;
 pub mod demo;
 pub mod dialects;
 pub mod doctor;
 pub mod driver;
+pub mod engine;
 pub mod export;
+pub mod frames;
 pub mod health;
 pub mod keylog;
 pub mod log;
 pub mod manual;
+pub mod profile;
 pub mod reference;
 pub mod replay;
 pub mod run;

@@ -12,10 +12,19 @@ pub use profile::{In, Profile};
 pub use provider::{provider_of_host, provider_of_server_header};
 
 /// `gen_ai.provider.name` of a server whose host says nothing: someone speaks a known API.
-pub const PROVIDER_OTHER: &str = "_OTHER";
+pub const PROVIDER_OTHER: &str = OTHER;
+
+/// A value that has no name of its own: one of many, or none that is known.
+pub const OTHER: &str = "_OTHER";
 
 /// The event of a span at the instant of the first token.
 pub const EVENT_FIRST_TOKEN: &str = "tokengauge.first_token";
+
+/// The event of a span at the instant at which a stall began: the last chunk before it.
+pub const EVENT_STALL: &str = "tokengauge.stall";
+
+/// The event of a span at the instant of a chunk with generated output.
+pub const EVENT_CHUNK: &str = "tokengauge.chunk";
 
 /// Names of spans of the agent itself stand under this scope.
 pub const AGENT_SCOPE: &str = "tokengauge.agent";
@@ -79,6 +88,18 @@ pub const GAP: [f64; 25] = [
 pub const SPEED: [f64; 19] =
     [1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 75.0, 100.0, 150.0, 200.0, 300.0, 500.0, 750.0, 1000.0, 2000.0, 5000.0];
 
+impl Metric {
+    /// Whether it is one of ours, and no convention's.
+    pub fn is_own(&self) -> bool {
+        self.name.starts_with("tokengauge.")
+    }
+
+    /// Whether its values are real numbers: gauges, and sums of seconds. Other sums count things.
+    pub fn is_real(&self) -> bool {
+        self.kind == Kind::Gauge || self.unit == "s"
+    }
+}
+
 macro_rules! metrics {
     ($($id:ident = $name:literal, $kind:ident, $unit:literal, $buckets:expr, $under:ident, $doc:literal;)*) => {
         /// Places in the list.
@@ -97,8 +118,8 @@ macro_rules! metrics {
 }
 
 metrics! {
-    CLIENT_OPERATION_DURATION = "gen_ai.client.operation.duration", Histogram, "s", &D14, Old,
-        "GenAI operation duration.";
+    CLIENT_OPERATION_DURATION = "gen_ai.client.operation.duration", Histogram, "s", &D14, Always,
+        "GenAI operation duration; under `main` of embeddings and rerankings only.";
     CLIENT_TIME_TO_FIRST_CHUNK = "gen_ai.client.operation.time_to_first_chunk", Histogram, "s", &D14, Old,
         "Time to receive the first chunk of a streamed response, whatever it holds.";
     CLIENT_TIME_PER_OUTPUT_CHUNK = "gen_ai.client.operation.time_per_output_chunk", Histogram, "s", &D14, Old,
@@ -181,6 +202,10 @@ metrics! {
         "Further counters of the taps, by name.";
     EXPORT_DROPS = "tokengauge.export.drops", Counter, "{item}", &[], Always,
         "Spans and metric batches that could not be delivered, by signal and reason.";
+    EXPORT_SERIES = "tokengauge.export.series", UpDownCounter, "{series}", &[], Always,
+        "Series of all metrics that the agent holds.";
+    EXPORT_OVERFLOWS = "tokengauge.export.overflows", Counter, "{measurement}", &[], Always,
+        "Measurements that had to share a series: by the attribute whose value became `_OTHER`, or `series` where a metric had too many.";
     SLO_VALID = "tokengauge.slo.events.valid", Counter, "{request}", &[], Always,
         "Requests that count for an objective, good or bad. With .good it adds up over nodes, which ratios do not.";
     SLO_GOOD = "tokengauge.slo.events.good", Counter, "{request}", &[], Always,
@@ -205,6 +230,36 @@ metrics! {
         "What is wrong with the SLO files as they are now. Unless it is 0, what was read before stays in force.";
     SLO_JOURNAL_FAILING = "tokengauge.slo.journal.failing", Gauge, "{state}", &[], Always,
         "1 while the journal cannot be written, so that budgets would not survive a restart; else 0.";
+    CAPTURE_LAG = "tokengauge.capture.lag", Gauge, "s", &[], Always,
+        "How far the parser of a tap was behind the wire at most, in the last half minute or so.";
+    TAP_WORKING = "tokengauge.tap.working", Gauge, "{state}", &[], Always,
+        "By tap: 1 while it is at work; 0 while it starts, is silent, has failed or ended.";
+    TAP_DROPS = "tokengauge.tap.drops", Counter, "{record}", &[], Always,
+        "What each tap lost, by reason: the part of tokengauge.capture.drops that is lost before the exporters' queue.";
+    AGENT_QUEUE = "tokengauge.agent.queue", UpDownCounter, "{inference}", &[], Always,
+        "Finished inferences that wait for the exporters.";
+    AGENT_THREAD_CPU_TIME = "tokengauge.agent.thread.cpu_time", Counter, "s", &[], Always,
+        "Processor time of the agent by the name of the thread.";
+    JSONL_RECORDS = "tokengauge.jsonl.records", Counter, "{record}", &[], Always,
+        "Records for the file of JSON lines: written, or dropped because nothing could be written for too long.";
+    JSONL_FILES = "tokengauge.jsonl.files", Counter, "{file}", &[], Always,
+        "Files of JSON lines: rotated, compressed, deleted as the oldest, torn ends mended; attempts to write or to keep old ones that failed.";
+    HTTP_REQUESTS = "tokengauge.http.requests", Counter, "{request}", &[], Always,
+        "Requests to the agent's own pages: answered; unauthorized among them.";
+    HTTP_CONNECTIONS = "tokengauge.http.connections", Counter, "{connection}", &[], Always,
+        "Connections to the agent's own pages that came to nothing: refused because there were too many, broken before a request.";
+    PROCESS_CPU_TIME = "process.cpu.time", Counter, "s", &[], Always,
+        "Processor time of the agent, by mode.";
+    PROCESS_MEMORY_USAGE = "process.memory.usage", UpDownCounter, "By", &[], Always,
+        "Resident memory of the agent.";
+    PROCESS_MEMORY_VIRTUAL = "process.memory.virtual", UpDownCounter, "By", &[], Always,
+        "Address space of the agent.";
+    PROCESS_THREAD_COUNT = "process.thread.count", UpDownCounter, "{thread}", &[], Always,
+        "Threads of the agent.";
+    PROCESS_FD_COUNT = "process.unix.file_descriptor.count", UpDownCounter, "{file_descriptor}", &[], Always,
+        "Open file descriptors of the agent.";
+    PROCESS_UPTIME = "process.uptime", Gauge, "s", &[], Always,
+        "How long the agent has been running.";
 
     // What inference servers say of themselves (`engine`). Counters and histograms since the agent first read the server.
     ENGINE_UP = "tokengauge.engine.up", Gauge, "{state}", &[], Always,
@@ -317,7 +372,7 @@ mod tests {
         for m in metric::ALL {
             let dotted = m.name.split('.').all(|p| !p.is_empty() && p.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'));
             assert!(dotted && !m.name.ends_with("total") && !m.name.contains("second"), "{}", m.name);
-            assert!(m.name.starts_with("gen_ai.") || m.name.starts_with("tokengauge."), "{}", m.name);
+            assert!(["gen_ai.", "tokengauge.", "process."].iter().any(|p| m.name.starts_with(p)), "{}", m.name);
             let rate = ["rate", "per_s", "throughput"].iter().any(|w| m.name.contains(w));
             assert!(!(rate && m.unit.contains('/')), "{}: a rate word and a rate unit", m.name);
             let unit = m.unit == "s" || m.unit == "By" || m.unit.starts_with('{') || m.unit == "1" && m.kind == Kind::Gauge;

@@ -29,7 +29,7 @@ struct Kept {
 impl Book {
     /// Takes the server's next text. `anew` says that it is another process than the last time: its totals count from 0.
     pub fn read(&mut self, reading: Reading, anew: bool) {
-        self.left_out = self.left_out.saturating_add(reading.left_out).saturating_add(reading.bad_histograms);
+        self.left_out = self.left_out.saturating_add(reading.left_out).saturating_add(reading.bad);
         self.series.retain(|_, kept| !matches!(kept.since, Value::Level(_)));
         for (key, value) in reading.series {
             let full = self.series.len() >= MAX_SERIES;
@@ -95,9 +95,7 @@ fn nothing(of: &Value) -> Value {
     match of {
         Value::Level(level) => Value::Level(*level),
         Value::Total(_) => Value::Total(0.0),
-        Value::Histogram(h) => {
-            Value::Histogram(Histogram { bounds: h.bounds.clone(), counts: vec![0; h.counts.len()], sum: 0.0 })
-        }
+        Value::Histogram(h) => Value::Histogram(Histogram { bounds: h.bounds.clone(), counts: vec![0; h.counts.len()], sum: 0.0 }),
     }
 }
 

@@ -68,8 +68,8 @@ impl Histogram {
 pub struct Reading {
     /// Every figure.
     pub series: BTreeMap<Key, Value>,
-    /// Histograms that contradict themselves: left out.
-    pub bad_histograms: u64,
+    /// Histograms that contradict themselves, and sums that are no numbers: left out.
+    pub bad: u64,
     /// Samples beyond [`MAX_SERIES`], or with values that cannot be: left out.
     pub left_out: u64,
 }
@@ -176,13 +176,15 @@ impl Gather {
                 continue;
             }
             let value = match part {
+                // Too large to be added up.
+                Part::Number(number) if !number.is_finite() => None,
                 Part::Number(number) if key.is.metric().kind == crate::semconv::Kind::Gauge => Some(Value::Level(number)),
                 Part::Number(number) => Some(Value::Total(number)),
                 Part::Histogram(raw) => raw.finish().map(Value::Histogram),
             };
             match value {
                 Some(value) => drop(reading.series.insert(key, value)),
-                None => reading.bad_histograms += 1,
+                None => reading.bad += 1,
             }
         }
         reading
@@ -222,6 +224,7 @@ impl Raw {
         let whole = last.0 == f64::INFINITY
             && self.buckets.iter().all(|b| b.2 == series)
             && self.buckets.is_sorted_by(|a, b| a.1 <= b.1)
+            && last.1.is_finite()
             && self.count.is_none_or(|count| count == last.1);
         if !whole {
             return None;
@@ -235,7 +238,7 @@ impl Raw {
         });
         let counts = counts.collect();
         let bounds = self.buckets.iter().map(|b| b.0).filter(|b| b.is_finite()).collect();
-        Some(Histogram { bounds, counts, sum: self.sum? })
+        Some(Histogram { bounds, counts, sum: self.sum.filter(|s| s.is_finite())? })
     }
 }
 
@@ -285,8 +288,8 @@ mod tests {
             };
             out += &format!("{} {} {}: {value}\n", key.is.metric().name, key.kind.as_str(), labels.join(" "));
         }
-        if reading.bad_histograms + reading.left_out > 0 {
-            out += &format!("{} bad histograms, {} left out\n", reading.bad_histograms, reading.left_out);
+        if reading.bad + reading.left_out > 0 {
+            out += &format!("{} bad, {} left out\n", reading.bad, reading.left_out);
         }
         out
     }
@@ -329,19 +332,20 @@ mod tests {
     #[test]
     fn histograms_that_contradict_themselves_are_left_out() {
         let whole = bucket("0.1", 2) + &bucket("1.0", 5) + &bucket("+Inf", 6);
-        let (sum, count) = ("vllm:time_to_first_token_seconds_sum{engine=\"0\"} 3.5\n", "vllm:time_to_first_token_seconds_count{engine=\"0\"} 6\n");
+        let (sum, count) =
+            ("vllm:time_to_first_token_seconds_sum{engine=\"0\"} 3.5\n", "vllm:time_to_first_token_seconds_count{engine=\"0\"} 6\n");
         assert_eq!(
             shown(&read(&(whole.clone() + sum + count))),
             "tokengauge.engine.time_to_first_token vllm - 0 -: 6 in [2, 3, 1] at [0.1, 1.0], sum 3.5\n"
         );
-        let bad = "1 bad histograms, 0 left out\n";
+        let bad = "1 bad, 0 left out\n";
         for text in [
-            whole.clone() + count,                                                       // no sum
-            whole.clone() + sum + &count.replace('6', "7"),                              // another count
-            bucket("0.1", 2) + &bucket("1.0", 5) + sum,                                  // no last bucket
-            bucket("0.1", 5) + &bucket("1.0", 2) + &bucket("+Inf", 6) + sum,             // less than before
-            whole.clone() + &bucket("1.0", 5) + sum,                                     // a bucket twice
-            sum.to_owned() + count,                                                      // no bucket
+            whole.clone() + count,                                           // no sum
+            whole.clone() + sum + &count.replace('6', "7"),                  // another count
+            bucket("0.1", 2) + &bucket("1.0", 5) + sum,                      // no last bucket
+            bucket("0.1", 5) + &bucket("1.0", 2) + &bucket("+Inf", 6) + sum, // less than before
+            whole.clone() + &bucket("1.0", 5) + sum,                         // a bucket twice
+            sum.to_owned() + count,                                          // no bucket
         ] {
             assert_eq!(shown(&read(&text)), bad, "{text}");
         }
@@ -351,6 +355,8 @@ mod tests {
 
     #[test]
     fn what_cannot_be_is_left_out() {
+        let huge = "vllm:prompt_tokens_total{x=\"1\"} 1.5e308\nvllm:prompt_tokens_total{x=\"2\"} 1.5e308\n";
+        assert_eq!(shown(&read(huge)), "1 bad, 0 left out\n");
         let text = "vllm:prompt_tokens_total -1\nvllm:generation_tokens_total +Inf\nvllm:num_requests_running NaN\n";
         let reading = read(text);
         assert_eq!((reading.series.len(), reading.left_out), (0, 2));
@@ -363,13 +369,12 @@ mod tests {
         assert_eq!(reading.series.len(), MAX_NAMES + 1);
         let other = reading.series.iter().find(|(k, _)| k.model.as_ref().is_some_and(|m| m.as_str() == OTHER)).unwrap();
         assert_eq!(other.1, &Value::Total(10_000.0 - MAX_NAMES as f64));
-        let text: String = (0..10_000)
-            .map(|i| format!("vllm:prompt_tokens_total{{model_name=\"{}\",engine=\"{}\"}} 1\n", i / 50, i % 50))
-            .collect();
+        let text: String =
+            (0..10_000).map(|i| format!("vllm:prompt_tokens_total{{model_name=\"{}\",engine=\"{}\"}} 1\n", i / 50, i % 50)).collect();
         assert!(read(&text).series.len() <= MAX_SERIES);
         let text: String = (0..1_000).map(|i| bucket(&i.to_string(), i)).collect();
         let reading = read(&text);
-        assert_eq!(reading.bad_histograms, 1);
+        assert_eq!(reading.bad, 1);
         assert!(reading.left_out > 0);
     }
 
@@ -394,7 +399,7 @@ mod tests {
                 }
                 other => {
                     prop_assert!(other.is_none());
-                    prop_assert_eq!((reading.bad_histograms, broken), (1, Some(observed.len() - 1)));
+                    prop_assert_eq!((reading.bad, broken), (1, Some(observed.len() - 1)));
                 }
             }
         }

@@ -64,6 +64,12 @@ pub const PROCESS_COMMAND: &str = "tokengauge.process.command";
 pub const VANTAGE: &str = "tokengauge.vantage";
 /// `tls`, `pcap`, …
 pub const TAP: &str = "tokengauge.tap";
+/// Which tap: what it watches.
+pub const TAP_NAME: &str = "tokengauge.tap.name";
+/// `user` or `system`.
+pub const CPU_MODE: &str = "cpu.mode";
+/// Name of a thread.
+pub const THREAD_NAME: &str = "thread.name";
 /// The wire format.
 pub const API: &str = "tokengauge.api";
 /// `completed`, `failed`, `cancelled`, `truncated`, `lost`.
@@ -76,6 +82,8 @@ pub const ANOMALY: &str = "tokengauge.anomaly";
 pub const RESULT: &str = "tokengauge.result";
 /// Which of a tap's further counters.
 pub const COUNTER: &str = "tokengauge.counter";
+/// The attribute that ran out of room.
+pub const ATTRIBUTE: &str = "tokengauge.attribute";
 /// `spans` or `metrics`.
 pub const SIGNAL: &str = "tokengauge.signal";
 /// Events with generated output.
@@ -84,6 +92,14 @@ pub const CHUNKS_GENERATED: &str = "tokengauge.chunks.generated";
 pub const CHUNKS_ARRIVALS: &str = "tokengauge.chunks.arrivals";
 /// Capture gaps inside the exchange.
 pub const GAPS: &str = "tokengauge.gaps";
+/// `failed`, `slow`, `cancelled`: why a span is exported that the sampler left out. Whoever counts spans counts those without it.
+pub const SAMPLING_KEPT: &str = "tokengauge.sampling.kept";
+/// Seconds that a stall lasted.
+pub const STALL_DURATION: &str = "tokengauge.stall.duration";
+/// Which chunk with generated output behind the first.
+pub const CHUNK_NUMBER: &str = "tokengauge.chunk.number";
+/// Seconds since the chunk before.
+pub const CHUNK_GAP: &str = "tokengauge.chunk.gap";
 /// Name of an SLO: its `metadata.name`.
 pub const SLO_NAME: &str = "tokengauge.slo.name";
 /// The service that an SLO belongs to.
