@@ -3,7 +3,7 @@ CARGO ?= cargo
 export TOKENGAUGE ?= $(CURDIR)/target/release/tokengauge
 export TOKENGAUGE_CACHE ?= $(CURDIR)/target/real
 
-.PHONY: help setup build demo test test-real sdks test-k8s test-bad test-tls test-slo test-live bench fuzz ebpf lint ci
+.PHONY: help setup build demo test test-real sdks image test-image test-k8s test-bad test-tls test-slo test-live bench fuzz ebpf lint ci
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -26,6 +26,12 @@ test-real: build ## real model server, nginx, SDK clients, a real Collector
 
 sdks: build ## every SDK against a local provider; writes the table tests/real/SDKS.md
 	tests/real/setup.sh && python3 tests/real/run_sdks.py --doc tests/real/SDKS.md
+
+image: build ## the container image, target/image/*.tar; ARCH="amd64 arm64" for both
+	helm/image/build.sh $(ARCH)
+
+test-image: build ## the image for both architectures: contents, bill of materials, arm64 in an emulator
+	tests/real/image.py
 
 test-k8s: build ## the chart on a real Kubernetes node
 	tests/real/setup-go.sh helm collector && tests/k8s/setup.sh && python3 tests/k8s/run.py

@@ -76,6 +76,15 @@ pub enum Command {
     /// Service level objectives: checks, explains and converts their files.
     #[command(subcommand)]
     Slo(SloCommand),
+    /// The configuration file: checks it, and says what can stand in it.
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// Prints the manual page, or writes those of all commands.
+    Man {
+        /// Writes a page for each command into this folder.
+        #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+        out: Option<PathBuf>,
+    },
     /// Prints a completion script for a shell.
     Completions {
         /// The shell.
@@ -141,6 +150,9 @@ pub struct RunArgs {
     /// Exports OTLP to this endpoint, e.g. `http://collector:4317`.
     #[arg(long, value_name = "URL", env = "TOKENGAUGE_OTLP_ENDPOINT", value_hint = ValueHint::Url)]
     pub otlp_endpoint: Option<String>,
+    /// Serves `/healthz`, `/readyz` and `/metrics` at this address and port, e.g. `127.0.0.1:9464`; a port alone is on loopback.
+    #[arg(long, value_name = "ADDRESS:PORT", env = "TOKENGAUGE_HTTP_LISTEN")]
+    pub http_listen: Option<String>,
     /// Writes the closing statistics as JSON to this file.
     #[arg(long, value_name = "FILE", env = "TOKENGAUGE_STATS", value_hint = ValueHint::FilePath)]
     pub stats: Option<PathBuf>,
@@ -180,6 +192,24 @@ pub struct DialectsArgs {
     /// How to print the list.
     #[arg(long, value_enum, default_value_t = ListFormat::Table)]
     pub format: ListFormat,
+}
+
+/// `config`.
+#[derive(Subcommand, Debug)]
+pub enum ConfigCommand {
+    /// Checks configuration files, and says in a line what each would do.
+    #[command(
+        after_help = "Exit codes:\n  0  all are right\n  2  one is wrong: the message names file, line, key, and the nearest right key"
+    )]
+    Check {
+        /// Files.
+        #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+        files: Vec<PathBuf>,
+    },
+    /// Prints the JSON Schema of the configuration file, for editors.
+    Schema,
+    /// Prints every key with its default and its meaning, in Markdown.
+    Reference,
 }
 
 /// `slo`.

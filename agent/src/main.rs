@@ -2,11 +2,11 @@
 
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use clap::CommandFactory as _;
-use tokengauge::cli::{Cli, Command};
+use tokengauge::cli::{Cli, Command, ConfigCommand};
 use tokengauge::run::{self, RunError};
-use tokengauge::{demo, dialects, doctor, replay, slo, sources};
+use tokengauge::{demo, dialects, doctor, manual, reference, replay, slo, sources};
 
 fn main() -> ExitCode {
     match command(Cli::from_process().command) {
@@ -31,6 +31,26 @@ fn command(command: Command) -> Result<bool> {
             Ok(true)
         }
         Command::Slo(command) => Ok(slo::slo(&command)?),
+        Command::Config(ConfigCommand::Check { files }) => {
+            reference::check(&files).map_err(RunError::from)?;
+            Ok(true)
+        }
+        Command::Config(ConfigCommand::Schema) => {
+            print!("{}", reference::schema_text());
+            Ok(true)
+        }
+        Command::Config(ConfigCommand::Reference) => {
+            print!("{}", reference::markdown());
+            Ok(true)
+        }
+        Command::Man { out: Some(folder) } => {
+            manual::write_all(&folder).with_context(|| folder.display().to_string())?;
+            Ok(true)
+        }
+        Command::Man { out: None } => {
+            manual::write_main(&mut std::io::stdout())?;
+            Ok(true)
+        }
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "tokengauge", &mut std::io::stdout());
             Ok(true)

@@ -10,6 +10,7 @@ tests/stack/run.py executes every query against a real Prometheus that holds the
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -18,12 +19,14 @@ from panels import bars, by, dashboard, mean, percentiles, quantile, rate, rows,
 
 OUT = Path(__file__).resolve().parents[1] / "tokengauge" / "dashboards"
 MODEL, PROVIDER, VANTAGE, OUTCOME, REASON = "gen_ai_request_model", "gen_ai_provider_name", "tokengauge_vantage", "tokengauge_outcome", "tokengauge_reason"
-NAMESPACE, WORKLOAD, PEER = "k8s_namespace_name", "tokengauge_workload", "tokengauge_peer_workload"
+NAMESPACE, WORKLOAD, PEER = "k8s_namespace_name", "tokengauge_workload_name", "tokengauge_peer_workload_name"
 TTFT, TTFA, TPOT = "tokengauge_time_to_first_token_seconds", "tokengauge_time_to_first_answer_seconds", "tokengauge_time_per_output_token_seconds"
 GAP, STALL, SPEED = "tokengauge_inter_chunk_gap_seconds", "tokengauge_max_stall_seconds", "tokengauge_output_speed_per_second"
 REQUESTS, TOKENS_IN, TOKENS_OUT = "tokengauge_requests_total", "tokengauge_input_tokens_total", "tokengauge_output_tokens_total"
 # What finished as it should; users who leave are no failure of the service, and neither is what capture could not see.
 GOOD, BAD = f'{OUTCOME}="completed"', f'{OUTCOME}="failed"'
+# What sampling leaves out, and readings that a newer one replaces, are no losses.
+LOST = f'{REASON}!~"unsampled|superseded"'
 SLO = "tokengauge_slo_name, tokengauge_slo_service, tokengauge_slo_objective_name"
 
 VANTAGES = variable("vantage", "Seen at", f"label_values({REQUESTS}, {VANTAGE})", multi=False)
@@ -254,7 +257,7 @@ def capture() -> Json:
         stat("Inferences", "reqps", rate(REQUESTS, own), "From all vantages."),
         stat("Lost or cut by capture", "percentunit", share(REQUESTS, own, f'{OUTCOME}=~"lost|truncated"'), "Inferences that could not be seen to their end.", steps=[(None, BLUE), (0.001, ORANGE), (0.01, VERMILION)]),
         stat("Dropped by agents", "none", f"sum(increase(tokengauge_capture_drops_total{{{own}}}[$__range]))", "Records and inferences, over the selected time.", steps=[(None, BLUE), (1, VERMILION)]),
-        stat("Exports dropped", "none", f"sum(increase(tokengauge_export_drops_total{{{own}}}[$__range]))", "Spans and metric batches that could not be delivered, over the selected time.", steps=[(None, BLUE), (1, VERMILION)]),
+        stat("Exports dropped", "none", f"sum(increase(tokengauge_export_drops_total{{{own}, {LOST}}}[$__range]))", "Spans and metric batches that could not be delivered, over the selected time.", steps=[(None, BLUE), (1, VERMILION)]),
         stat("In flight", "none", f"sum(tokengauge_in_flight{{{own}}})", "Inferences that are running."),
     ]
     sees = [
@@ -272,7 +275,7 @@ def capture() -> Json:
         named_by("Capture gaps by reason", "suffix: /s", "tokengauge_capture_gaps_total", "tokengauge_reason", "Nothing is measured across one."),
         named_by("Drops by reason", "suffix: /s", "tokengauge_capture_drops_total", "tokengauge_reason", "Records and inferences lost inside the agents."),
         series("Surprises of the wire", "suffix: /s", [Target(f"topk(10, sum by (tokengauge_anomaly) (rate(tokengauge_anomalies_total{{{own}}}[{RATE}])))", "{{tokengauge_anomaly}}")], "By name; none of them is an error of the agent by itself.", table=True),
-        series("Exports dropped by signal", "suffix: /s", [Target(rate("tokengauge_export_drops_total", own, "tokengauge_signal", "tokengauge_reason"), "{{tokengauge_signal}}: {{tokengauge_reason}}")], "Because the receiver was away for too long, or refused.", table=True),
+        series("Exports dropped by signal", "suffix: /s", [Target(rate("tokengauge_export_drops_total", f"{own}, {LOST}", "tokengauge_signal", "tokengauge_reason"), "{{tokengauge_signal}}: {{tokengauge_reason}}")], "Because the receiver was away for too long, or refused.", table=True),
         series("Coverage of objectives", "percentunit", [Target(f"min by (instance, tokengauge_slo_name) (tokengauge_slo_coverage_ratio{{{own}}})", "{{tokengauge_slo_name}} on {{instance}}")], "The share of what should have been judged that could be.", table=True, defaults={"max": 1}),
         series("SLO files and journal", "none", [Target(f"sum by (instance) (tokengauge_slo_files_problems{{{own}}})", "problems in files, " + node), Target(f"max by (instance) (tokengauge_slo_journal_failing{{{own}}})", "journal failing, " + node)], "0 is well.", table=True),
     ]  # fmt: skip
@@ -285,14 +288,22 @@ def capture() -> Json:
 def engine() -> Json:
     """What model servers say of themselves, beside what was measured on their wire."""
 
-    def engines(q: float, *names: str) -> str:
-        return "\nor\n".join(f'label_replace({part}, "engine", "{name.split(":")[0].split("_")[0]}", "", "")' for name in names for part in [f"histogram_quantile({q}, sum by (le) (rate({{__name__=\"{name}_bucket\"}}[{RATE}])))"])
+    def named_engine(expr: str, name: str) -> str:
+        return f'label_replace({expr}, "engine", "{re.split("[:_]", name)[0]}", "", "")'
 
+    def engines(q: float, *names: str) -> str:
+        # Each by its own name: `rate` forgets names, and two engines with the same labels would be one series.
+        return "\nor\n".join(named_engine(f"histogram_quantile({q}, sum by (le) (rate({name}_bucket[{RATE}])))", name) for name in names)
+
+    def all_engines(*names: str) -> str:
+        return "sum(\n" + "\nor\n".join("  " + named_engine(f"sum(rate({name}[{RATE}]))", name) for name in names) + "\n)"
+
+    firsts = ["vllm:time_to_first_token_seconds", "sglang:time_to_first_token_seconds", "trtllm_time_to_first_token_seconds"]
     wire = f'{VANTAGE}="server"'
     seen = f'{VANTAGE}=~"server|unknown"'
     ttft = series(
         "Time to first token p95", "s",
-        [Target(quantile(0.95, TTFT, seen, MODEL), f"wire: {{{{{MODEL}}}}}", exemplar=True, color=BLUE), Target(engines(0.95, "vllm:time_to_first_token_seconds", "sglang:time_to_first_token_seconds", "trtllm_time_to_first_token_seconds"), "{{engine}} itself", color=ORANGE, dash=[10, 4])],
+        [Target(quantile(0.95, TTFT, seen, MODEL), f"wire: {{{{{MODEL}}}}}", exemplar=True, color=BLUE), Target(engines(0.95, *firsts), "{{engine}} itself", color=ORANGE, dash=[10, 4])],
         "Engines begin to count when their frontend has the request; the wire begins with its first byte. What lies between is TLS, proxy and accept queue. An engine's figure is only as fine as its buckets (SGLang: nothing below 100 ms).", width=12,
     )  # fmt: skip
     tpot = series(
@@ -302,7 +313,7 @@ def engine() -> Json:
     )  # fmt: skip
     tokens = series(
         "Output tokens per second", "suffix: tok/s",
-        [Target(rate(TOKENS_OUT, seen), "wire (when a request ends)", color=BLUE), Target(f"sum(rate({{__name__=~\"vllm:generation_tokens_total|sglang:generation_tokens_total|trtllm_generation_tokens_total|llamacpp:tokens_predicted_total\"}}[{RATE}]))", "engines (as they come)", color=ORANGE, dash=[10, 4])],
+        [Target(rate(TOKENS_OUT, seen), "wire (when a request ends)", color=BLUE), Target(all_engines("vllm:generation_tokens_total", "sglang:generation_tokens_total", "trtllm_generation_tokens_total", "llamacpp:tokens_predicted_total"), "engines (as they come)", color=ORANGE, dash=[10, 4])],
         "Over some minutes both must be the same: a lasting shortfall of the wire is loss of capture.", width=12,
     )  # fmt: skip
     queue = series(
@@ -312,7 +323,7 @@ def engine() -> Json:
     )  # fmt: skip
     cache = series("KV cache in use", "percentunit", [Target('{__name__=~"vllm:kv_cache_usage_perc|sglang:token_usage|trtllm_kv_cache_utilization"}', "{{__name__}} {{model_name}}")], "When it is full, requests wait: TTFT rises before anything else does.", table=True, width=12, defaults={"max": 1, "min": 0})
     outside = series(
-        "Outside of the engine (mean TTFT on the wire − in the engine)", "s", [Target(f'({mean(TTFT, wire)})\n- sum(rate({{__name__=~"vllm:time_to_first_token_seconds_sum|sglang:time_to_first_token_seconds_sum|trtllm_time_to_first_token_seconds_sum"}}[{RATE}])) / sum(rate({{__name__=~"vllm:time_to_first_token_seconds_count|sglang:time_to_first_token_seconds_count|trtllm_time_to_first_token_seconds_count"}}[{RATE}]))', "proxy, TLS, accept queue", color=PURPLE)],
+        "Outside of the engine (mean TTFT on the wire − in the engine)", "s", [Target(f"({mean(TTFT, wire)})\n- {all_engines(*(f'{name}_sum' for name in firsts))}\n/ {all_engines(*(f'{name}_count' for name in firsts))}", "proxy, TLS, accept queue", color=PURPLE)],
         "Must be positive and small. Needs the agent on the server's node, and the engine scraped.", width=12,
     )  # fmt: skip
     words = text("What this needs", "Prometheus must scrape the engines' own `/metrics` (vLLM; SGLang with `--enable-metrics`; `trtllm-serve`; llama.cpp with `--metrics`; TGI), and an agent must run on their nodes. Ollama has no metrics of its own.", width=24, height=3)

@@ -12,7 +12,10 @@ pub use profile::{In, Profile};
 pub use provider::{provider_of_host, provider_of_server_header};
 
 /// `gen_ai.provider.name` of a server whose host says nothing: someone speaks a known API.
-pub const PROVIDER_OTHER: &str = "_OTHER";
+pub const PROVIDER_OTHER: &str = OTHER;
+
+/// A value that has no name of its own: one of many, or none that is known.
+pub const OTHER: &str = "_OTHER";
 
 /// The event of a span at the instant of the first token.
 pub const EVENT_FIRST_TOKEN: &str = "tokengauge.first_token";
@@ -79,6 +82,18 @@ pub const GAP: [f64; 25] = [
 pub const SPEED: [f64; 19] =
     [1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 75.0, 100.0, 150.0, 200.0, 300.0, 500.0, 750.0, 1000.0, 2000.0, 5000.0];
 
+impl Metric {
+    /// Whether it is one of ours, and no convention's.
+    pub fn is_own(&self) -> bool {
+        self.name.starts_with("tokengauge.")
+    }
+
+    /// Whether its values are real numbers: gauges, and sums of seconds. Other sums count things.
+    pub fn is_real(&self) -> bool {
+        self.kind == Kind::Gauge || self.unit == "s"
+    }
+}
+
 macro_rules! metrics {
     ($($id:ident = $name:literal, $kind:ident, $unit:literal, $buckets:expr, $under:ident, $doc:literal;)*) => {
         /// Places in the list.
@@ -97,8 +112,8 @@ macro_rules! metrics {
 }
 
 metrics! {
-    CLIENT_OPERATION_DURATION = "gen_ai.client.operation.duration", Histogram, "s", &D14, Old,
-        "GenAI operation duration.";
+    CLIENT_OPERATION_DURATION = "gen_ai.client.operation.duration", Histogram, "s", &D14, Always,
+        "GenAI operation duration; under `main` of embeddings and rerankings only.";
     CLIENT_TIME_TO_FIRST_CHUNK = "gen_ai.client.operation.time_to_first_chunk", Histogram, "s", &D14, Old,
         "Time to receive the first chunk of a streamed response, whatever it holds.";
     CLIENT_TIME_PER_OUTPUT_CHUNK = "gen_ai.client.operation.time_per_output_chunk", Histogram, "s", &D14, Old,
@@ -181,6 +196,10 @@ metrics! {
         "Further counters of the taps, by name.";
     EXPORT_DROPS = "tokengauge.export.drops", Counter, "{item}", &[], Always,
         "Spans and metric batches that could not be delivered, by signal and reason.";
+    EXPORT_SERIES = "tokengauge.export.series", UpDownCounter, "{series}", &[], Always,
+        "Series of all metrics that the agent holds.";
+    EXPORT_OVERFLOWS = "tokengauge.export.overflows", Counter, "{measurement}", &[], Always,
+        "Measurements that had to share a series: by the attribute whose value became `_OTHER`, or `series` where a metric had too many.";
     SLO_VALID = "tokengauge.slo.events.valid", Counter, "{request}", &[], Always,
         "Requests that count for an objective, good or bad. With .good it adds up over nodes, which ratios do not.";
     SLO_GOOD = "tokengauge.slo.events.good", Counter, "{request}", &[], Always,

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use reqwest::Url;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use tokengauge_core::engine::beside::Seen;
 use tokengauge_core::engine::gather::Histogram;
@@ -21,6 +22,8 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
+use crate::export::metrics::names::Models;
+use crate::export::observe::{Observe, Tell, TellHistogram};
 use crate::export::{ExportError, Exporter};
 
 pub mod discover;
@@ -33,7 +36,7 @@ use servers::{Job, Servers};
 const AT_ONCE: usize = 8;
 
 /// `engines` in the configuration file.
-#[derive(Deserialize, Clone, Debug, PartialEq)]
+#[derive(Deserialize, JsonSchema, Clone, Debug, PartialEq)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
     /// Whether servers on this machine are looked for.
@@ -47,7 +50,7 @@ pub struct Config {
 }
 
 /// `engines.endpoints[]`.
-#[derive(Deserialize, Clone, Debug, PartialEq)]
+#[derive(Deserialize, JsonSchema, Clone, Debug, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Endpoint {
     /// Where its metrics are; without a path, where its kind has them. One server, not a balancer before several.
@@ -135,7 +138,7 @@ pub enum Figure<'a> {
 pub type Each<'a> = dyn FnMut(&'static Metric, &[(&str, &str)], Figure<'_>) + 'a;
 
 /// All servers. Clones are the same ones.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Engines(Arc<Mutex<Servers>>);
 
 impl Engines {
@@ -156,6 +159,24 @@ impl Engines {
     }
 }
 
+impl Observe for Engines {
+    fn observe(&self, tell: &mut Tell<'_>) {
+        self.each(&mut |metric, attributes, figure| {
+            if let Figure::Number(value) = figure {
+                tell(metric, attributes, value);
+            }
+        });
+    }
+
+    fn histograms(&self, tell: &mut TellHistogram<'_>) {
+        self.each(&mut |metric, attributes, figure| {
+            if let Figure::Histogram(h) = figure {
+                tell(metric, attributes, &h.bounds, &h.counts, h.sum);
+            }
+        });
+    }
+}
+
 /// The running thread; it ends when this is dropped.
 pub struct Scraping {
     engines: Engines,
@@ -163,12 +184,12 @@ pub struct Scraping {
 }
 
 impl Scraping {
-    /// Begins to look for servers and to scrape them.
+    /// Begins to look for servers and to scrape them. `models` makes names for series of models' names, as for what the wire shows.
     ///
     /// # Errors
     /// When the system gives no thread, no runtime or no certificates.
-    pub fn start(config: &Config) -> std::io::Result<Self> {
-        let engines = Engines::default();
+    pub fn start(config: &Config, models: Models) -> std::io::Result<Self> {
+        let engines = Engines(Arc::new(Mutex::new(Servers::new(models))));
         let timeout = Duration::from_secs_f64(config.timeout_s);
         let client = scrape::client(timeout).map_err(std::io::Error::other)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

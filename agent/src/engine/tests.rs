@@ -56,6 +56,10 @@ fn config(at: SocketAddr) -> Config {
     Config { discover: false, interval_s: 0.1, timeout_s: 0.5, endpoints: vec![endpoint] }
 }
 
+fn start(config: &Config) -> std::io::Result<Scraping> {
+    Scraping::start(config, Models::new(&crate::export::metrics::Config::default()).unwrap())
+}
+
 /// All series as text, without the prefix and the address.
 fn shown(engines: &Engines) -> Vec<String> {
     let mut out = Vec::new();
@@ -98,7 +102,7 @@ fn has(all: &[String], line: &str) -> bool {
 fn a_server_is_read_dies_and_comes_back() {
     let server = Scripted::start();
     server.tokens(100);
-    let scraping = Scraping::start(&config(server.at)).unwrap();
+    let scraping = start(&config(server.at)).unwrap();
     let engines = scraping.engines();
     let now = until(&engines, "the first reading", |all| has(all, "up llama.cpp = 1"));
     assert!(has(&now, "generation_tokens llama.cpp = 0") && has(&now, "requests.running llama.cpp = 1"), "{now:?}");
@@ -125,7 +129,7 @@ fn a_server_is_read_dies_and_comes_back() {
 fn whatever_a_server_says_has_a_name() {
     let server = Scripted::start();
     server.tokens(1);
-    let scraping = Scraping::start(&config(server.at)).unwrap();
+    let scraping = start(&config(server.at)).unwrap();
     let engines = scraping.engines();
     until(&engines, "the first reading", |all| has(all, "up llama.cpp = 1"));
     let large = [b"#".repeat(1_023), b"\n".to_vec()].concat().repeat(1_025);
@@ -159,14 +163,14 @@ fn whatever_a_server_says_has_a_name() {
 #[test]
 fn nobody_there_and_no_token() {
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let scraping = Scraping::start(&config(free)).unwrap();
+    let scraping = start(&config(free)).unwrap();
     until(&scraping.engines(), "the refusal", |all| has(all, "up  = 0") && all.iter().any(|l| l.starts_with("scrapes connect = ")));
     let (server, folder) = (Scripted::start(), tempfile::tempdir().unwrap());
     server.tokens(1);
     let path = folder.path().join("token");
     let mut config = config(server.at);
     config.endpoints[0].bearer_token_file = Some(path.clone());
-    let scraping = Scraping::start(&config).unwrap();
+    let scraping = start(&config).unwrap();
     until(&scraping.engines(), "the missing token", |all| all.iter().any(|l| l.starts_with("scrapes token = ")));
     assert!(server.asked.lock().unwrap().is_empty());
     std::fs::write(path, "s3cret\n").unwrap();
@@ -178,7 +182,7 @@ fn nobody_there_and_no_token() {
 fn the_wire_stands_beside_it() {
     let server = Scripted::start();
     server.tokens(1_000);
-    let scraping = Scraping::start(&config(server.at)).unwrap();
+    let scraping = start(&config(server.at)).unwrap();
     let engines = scraping.engines();
     until(&engines, "the first reading", |all| has(all, "up llama.cpp = 1"));
     let mut wire = OnWire::new(&engines);

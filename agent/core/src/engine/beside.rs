@@ -166,10 +166,8 @@ mod tests {
 
     fn read(book: &mut Book, tokens: u32, ttfts: u32) {
         let name = "vllm:time_to_first_token_seconds";
-        let text = format!(
-            "vllm:generation_tokens_total {tokens}\n{name}_bucket{{le=\"+Inf\"}} {ttfts}\n{name}_sum {}\n",
-            f64::from(ttfts) * 0.1
-        );
+        let text =
+            format!("vllm:generation_tokens_total {tokens}\n{name}_bucket{{le=\"+Inf\"}} {ttfts}\n{name}_sum {}\n", f64::from(ttfts) * 0.1);
         let (mut reader, mut gather) = (Reader::default(), Gather::default());
         reader.push(text.as_bytes(), &mut |s| gather.sample(s));
         reader.finish(&mut |s| gather.sample(s));

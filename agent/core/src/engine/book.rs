@@ -95,9 +95,7 @@ fn nothing(of: &Value) -> Value {
     match of {
         Value::Level(level) => Value::Level(*level),
         Value::Total(_) => Value::Total(0.0),
-        Value::Histogram(h) => {
-            Value::Histogram(Histogram { bounds: h.bounds.clone(), counts: vec![0; h.counts.len()], sum: 0.0 })
-        }
+        Value::Histogram(h) => Value::Histogram(Histogram { bounds: h.bounds.clone(), counts: vec![0; h.counts.len()], sum: 0.0 }),
     }
 }
 

@@ -332,19 +332,20 @@ mod tests {
     #[test]
     fn histograms_that_contradict_themselves_are_left_out() {
         let whole = bucket("0.1", 2) + &bucket("1.0", 5) + &bucket("+Inf", 6);
-        let (sum, count) = ("vllm:time_to_first_token_seconds_sum{engine=\"0\"} 3.5\n", "vllm:time_to_first_token_seconds_count{engine=\"0\"} 6\n");
+        let (sum, count) =
+            ("vllm:time_to_first_token_seconds_sum{engine=\"0\"} 3.5\n", "vllm:time_to_first_token_seconds_count{engine=\"0\"} 6\n");
         assert_eq!(
             shown(&read(&(whole.clone() + sum + count))),
             "tokengauge.engine.time_to_first_token vllm - 0 -: 6 in [2, 3, 1] at [0.1, 1.0], sum 3.5\n"
         );
         let bad = "1 bad, 0 left out\n";
         for text in [
-            whole.clone() + count,                                                       // no sum
-            whole.clone() + sum + &count.replace('6', "7"),                              // another count
-            bucket("0.1", 2) + &bucket("1.0", 5) + sum,                                  // no last bucket
-            bucket("0.1", 5) + &bucket("1.0", 2) + &bucket("+Inf", 6) + sum,             // less than before
-            whole.clone() + &bucket("1.0", 5) + sum,                                     // a bucket twice
-            sum.to_owned() + count,                                                      // no bucket
+            whole.clone() + count,                                           // no sum
+            whole.clone() + sum + &count.replace('6', "7"),                  // another count
+            bucket("0.1", 2) + &bucket("1.0", 5) + sum,                      // no last bucket
+            bucket("0.1", 5) + &bucket("1.0", 2) + &bucket("+Inf", 6) + sum, // less than before
+            whole.clone() + &bucket("1.0", 5) + sum,                         // a bucket twice
+            sum.to_owned() + count,                                          // no bucket
         ] {
             assert_eq!(shown(&read(&text)), bad, "{text}");
         }
@@ -368,9 +369,8 @@ mod tests {
         assert_eq!(reading.series.len(), MAX_NAMES + 1);
         let other = reading.series.iter().find(|(k, _)| k.model.as_ref().is_some_and(|m| m.as_str() == OTHER)).unwrap();
         assert_eq!(other.1, &Value::Total(10_000.0 - MAX_NAMES as f64));
-        let text: String = (0..10_000)
-            .map(|i| format!("vllm:prompt_tokens_total{{model_name=\"{}\",engine=\"{}\"}} 1\n", i / 50, i % 50))
-            .collect();
+        let text: String =
+            (0..10_000).map(|i| format!("vllm:prompt_tokens_total{{model_name=\"{}\",engine=\"{}\"}} 1\n", i / 50, i % 50)).collect();
         assert!(read(&text).series.len() <= MAX_SERIES);
         let text: String = (0..1_000).map(|i| bucket(&i.to_string(), i)).collect();
         let reading = read(&text);

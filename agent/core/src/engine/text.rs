@@ -405,8 +405,7 @@ mod tests {
         text.extend(b" 1\nc 4\n# EOF\nd 5\n");
         let (found, counts) = read(&text, usize::MAX);
         assert_eq!(found, ["a {} 1", "c {} 4"]);
-        let want =
-            Counts { lines: 7, samples: 2, bad: 4, first_bad: Some((2, Bad::Value)), too_many: false, ended: true };
+        let want = Counts { lines: 7, samples: 2, bad: 4, first_bad: Some((2, Bad::Value)), too_many: false, ended: true };
         assert_eq!(counts, want);
     }
 

@@ -76,6 +76,8 @@ pub const ANOMALY: &str = "tokengauge.anomaly";
 pub const RESULT: &str = "tokengauge.result";
 /// Which of a tap's further counters.
 pub const COUNTER: &str = "tokengauge.counter";
+/// The attribute that ran out of room.
+pub const ATTRIBUTE: &str = "tokengauge.attribute";
 /// `spans` or `metrics`.
 pub const SIGNAL: &str = "tokengauge.signal";
 /// Events with generated output.
