@@ -9,6 +9,7 @@ pub mod doctor;
 pub mod driver;
 pub mod engine;
 pub mod export;
+pub mod frames;
 pub mod health;
 pub mod keylog;
 pub mod log;

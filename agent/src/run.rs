@@ -22,7 +22,7 @@ use crate::export::jsonl::lines::Lines;
 use crate::export::metrics::names::Models;
 use crate::export::metrics::objectives::Objectives;
 use crate::export::metrics::{Metrics, Recording};
-use crate::export::otlp::{Otlp, environment, resource, transport};
+use crate::export::otlp::{Otlp, environment, resource, settings};
 use crate::export::prometheus::Endpoint;
 use crate::export::{ExportError, Exporter};
 use crate::health::{Health, Level};
@@ -84,10 +84,10 @@ pub fn run(args: &RunArgs) -> Result<bool, RunError> {
     let profile = Semconv::profile(config.semconv, &environment);
     let metrics =
         Metrics::new(&config.metrics, profile, &environment).map_err(|what| ExportError::Config { what: format!("metrics: {what}") })?;
-    let otlp = Otlp::new(&config.otlp, &environment)?;
+    let mut otlp = Otlp::new(&config.otlp, &metrics, &environment)?;
     log::start(config.log.as_deref(), otlp.as_ref().and_then(Otlp::own_spans).as_ref()).map_err(RunError::Log)?;
     if otlp.is_some() {
-        transport::ignored(&environment).iter().for_each(|what| tracing::warn!("ignored: {what}"));
+        settings::ignored(&environment).iter().for_each(|what| tracing::warn!("ignored: {what}"));
     }
     let stop = StopFlag::default();
     signals(&stop)?;
@@ -107,12 +107,10 @@ pub fn run(args: &RunArgs) -> Result<bool, RunError> {
     };
     if let Some(live) = &live {
         objectives_in_force(&health, live.shared());
-    }
-    if let Some(live) = &live {
         metrics.watch(Objectives(live.shared()));
     }
-    if let (Some(otlp), Some(live)) = (&otlp, &live) {
-        otlp.watch_objectives(&live.shared());
+    if let (Some(otlp), Some(live)) = (&mut otlp, &live) {
+        otlp.watch_objectives(live);
     }
     let scraping = engines(&config, &metrics, otlp.is_some())?;
     if let Some(scraping) = &scraping {
@@ -120,7 +118,8 @@ pub fn run(args: &RunArgs) -> Result<bool, RunError> {
     }
     let records = config.jsonl.as_ref().map(|jsonl| records(jsonl, &hangups, &health)).transpose()?;
     hangups.listen()?;
-    if config.http.is_some() {
+    // Who decides about spans records metrics, too: exemplars point to spans that are exported.
+    if otlp.is_none() && config.http.is_some() {
         agent = agent.exporter(Box::new(Recording::new(&metrics)));
     }
     let running = exporters(agent, records, otlp, live, args.verbose).start()?;

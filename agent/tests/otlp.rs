@@ -23,7 +23,7 @@ use tokengauge::export::otlp::{Config, Otlp, environment};
 use tokengauge::{testing, vitals::Vitals};
 use tokengauge_core::inference::{Inference, TraceParent, Vantage};
 use tokengauge_core::pipeline::PipelineStats;
-use tokengauge_core::semconv;
+use tokengauge_core::semconv::{self, Profile};
 use tokengauge_core::stats::Snapshot;
 
 /// One request as a receiver got it.
@@ -48,7 +48,7 @@ fn inferences() -> [Inference; 3] {
 #[test]
 #[ignore = "started by the other tests, with an environment"]
 fn child() {
-    let mut otlp = Otlp::new(&Config::default(), &environment).unwrap().unwrap();
+    let mut otlp = Otlp::new(&Config::default(), Profile::V1_41, &environment).unwrap().unwrap();
     inferences().iter().for_each(|i| otlp.inference(i));
     let (vitals, mut snapshot) = (Vitals::default(), Snapshot::default());
     let slot = vitals.register(Box::new(Vec::new));
@@ -264,7 +264,7 @@ fn check(all: &All) {
         }
     }
     assert!(all.metrics.keys().all(|name| semconv::metric::ALL.iter().any(|m| m.name == name)));
-    assert!(all.scopes.iter().all(|(name, schema)| name == "tokengauge" && schema == semconv::Profile::V1_41.schema_url()));
+    assert!(all.scopes.iter().all(|(name, schema)| name == "tokengauge" && schema == Profile::V1_41.schema_url()));
 
     // Prescribed attributes, and error.type on the durations only.
     let durations = all.histogram("gen_ai.client.operation.duration");
@@ -406,7 +406,7 @@ fn a_hanging_receiver_does_not_delay_the_end() {
             protocol: serde_norway::from_str(protocol).unwrap(),
             ..Config::default()
         };
-        let mut otlp = Otlp::new(&config, &|_| None).unwrap().unwrap();
+        let mut otlp = Otlp::new(&config, Profile::V1_41, &|_| None).unwrap().unwrap();
         inferences().iter().for_each(|i| otlp.inference(i));
         let running = Running::builder().exporter(Box::new(otlp)).start().unwrap();
         let began = std::time::Instant::now();

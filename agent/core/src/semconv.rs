@@ -20,6 +20,12 @@ pub const OTHER: &str = "_OTHER";
 /// The event of a span at the instant of the first token.
 pub const EVENT_FIRST_TOKEN: &str = "tokengauge.first_token";
 
+/// The event of a span at the instant at which a stall began: the last chunk before it.
+pub const EVENT_STALL: &str = "tokengauge.stall";
+
+/// The event of a span at the instant of a chunk with generated output.
+pub const EVENT_CHUNK: &str = "tokengauge.chunk";
+
 /// Names of spans of the agent itself stand under this scope.
 pub const AGENT_SCOPE: &str = "tokengauge.agent";
 

@@ -281,6 +281,11 @@ impl Engine {
         }
     }
 
+    /// Whether the request that was observed last broke an objective.
+    pub fn last_broke(&self) -> bool {
+        self.verdicts.contains(&Some(Verdict::Bad))
+    }
+
     fn observe_composites(&mut self, request: &Request<'_>, n: u64, tick: u64) {
         let offset = self.book.offset;
         for (at, loaded) in self.slos.iter_mut().enumerate() {

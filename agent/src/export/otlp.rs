@@ -1,39 +1,56 @@
 //! OTLP: metrics and one span per inference, by gRPC or HTTP, configured as every OpenTelemetry SDK is.
 //!
-//! [`transport`] builds the two clients and honours `OTEL_EXPORTER_OTLP_*`; [`metrics`] owns the instruments; [`spans`] lays out a
-//! span with the wire's times. Sending happens on the SDK's own threads: an [`Exporter`] call only records. What cannot be
-//! delivered is counted in `tokengauge.export.drops` and said once a minute in the log.
+//! Who makes requests hands them to the [`carrier`]: [`spans`] writes a span with the wire's times, [`batch`] puts spans together,
+//! [`push`] collects metrics, which [`points`] encodes. [`sender`] runs a [`lane`] per signal on a thread of its own, which keeps what waits in memory and on
+//! [`disk`] and sends it by a [`client`]; [`delivery`] counts what became of it. [`settings`] and [`variables`] say what the environment means.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::mpsc::sync_channel;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use opentelemetry::KeyValue;
 use opentelemetry_sdk::Resource;
-use opentelemetry_sdk::metrics::{PeriodicReader, SdkMeterProvider};
 use opentelemetry_sdk::resource::{EnvResourceDetector, TelemetryResourceDetector};
-use opentelemetry_sdk::trace::{BatchSpanProcessor, SdkTracerProvider, SpanProcessor as _};
+use opentelemetry_sdk::trace::SdkTracerProvider;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use tokengauge_core::inference::Inference;
+use tokengauge_core::semconv::{attr, metric};
 use tokengauge_core::stats::Snapshot;
 use tokio::runtime::Runtime;
 
+use super::metrics::{Metrics, Recording};
+use super::observe::Tell;
+use super::wire::Wire;
 use super::{ExportError, Exporter};
 
+pub mod batch;
 pub mod carrier;
-pub mod metrics;
-mod objectives;
+pub mod client;
+pub mod delivery;
+pub mod disk;
+pub mod lane;
+pub mod links;
+pub mod own;
+pub mod parcel;
 pub mod points;
 pub mod push;
+pub mod sampling;
+pub mod sender;
+pub mod settings;
 pub mod spans;
-pub mod transport;
+pub mod variables;
+pub mod wire;
 
-use metrics::Instruments;
-use spans::Sampling;
-use transport::{Counted, Delivery, Signal};
+use batch::Batch;
+use carrier::Signal;
+use delivery::Loss;
+use points::Style;
+use push::Push;
+use sender::{QueueConfig, Sender};
+use spans::{Maker, SpansConfig};
 
 /// `otlp` in the configuration file. Whatever is not set follows the `OTEL_*` variables, then the defaults of the specification.
 #[derive(Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
@@ -57,6 +74,10 @@ pub struct Config {
     pub traces: Option<bool>,
     /// Certificates of the receiver's authority (PEM).
     pub certificate: Option<PathBuf>,
+    /// What waits while the receiver takes nothing, and for how long.
+    pub queue: QueueConfig,
+    /// Which inferences become spans, and what stands in them.
+    pub spans: SpansConfig,
     /// Our own certificate (PEM).
     pub client_certificate: Option<PathBuf>,
     /// Its key (PEM).
@@ -75,6 +96,9 @@ pub enum Protocol {
     /// OTLP/HTTP with Protobuf bodies.
     #[serde(rename = "http/protobuf")]
     HttpProtobuf,
+    /// OTLP/HTTP with JSON bodies.
+    #[serde(rename = "http/json")]
+    HttpJson,
 }
 
 /// `otlp.compression`.
@@ -85,6 +109,8 @@ pub enum Compression {
     None,
     /// gzip.
     Gzip,
+    /// zstd; the Collector takes it, other receivers may not.
+    Zstd,
 }
 
 impl Signal {
@@ -124,7 +150,8 @@ impl Config {
         if self.client_certificate.is_some() != self.client_key.is_some() {
             return Err("client_certificate and client_key go together".into());
         }
-        Ok(())
+        self.queue.check().map_err(|what| format!("queue.{what}"))?;
+        self.spans.check().map_err(|what| format!("spans.{what}"))
     }
 
     /// Whether a signal is to be exported: when something says where to, and nothing says no.
@@ -144,19 +171,21 @@ impl Config {
 
 /// The exporter.
 pub struct Otlp {
-    metrics: Option<(SdkMeterProvider, Instruments)>,
+    sender: Sender,
+    recording: Recording,
+    push: Option<Push>,
     spans: Option<Spans>,
     /// Spans of the agent itself.
     own: Option<SdkTracerProvider>,
-    delivery: Arc<Delivery>,
-    state: Arc<Mutex<metrics::Shared>>,
-    // Dropped last, and without waiting: gRPC connections live on it.
+    // Dropped last, and without waiting: the connection of the agent's own spans lives on it.
     runtime: Option<Runtime>,
 }
 
 struct Spans {
-    processor: BatchSpanProcessor,
-    sampling: Sampling,
+    maker: Maker,
+    batch: Batch,
+    /// The span of the last inference that broke an objective.
+    broke: Arc<AtomicU64>,
 }
 
 impl Otlp {
@@ -164,50 +193,47 @@ impl Otlp {
     ///
     /// # Errors
     /// When an endpoint, a certificate or another setting is wrong. Whether the receiver is there shows only later.
-    pub fn new(config: &Config, env: Env<'_>) -> Result<Option<Self>, ExportError> {
-        let (wants_metrics, wants_spans) = (config.wants(Signal::Metrics, env), config.wants(Signal::Traces, env));
-        if !wants_metrics && !wants_spans {
+    pub fn new(config: &Config, metrics: &Metrics, env: Env<'_>) -> Result<Option<Self>, ExportError> {
+        let signals: Vec<Signal> = Signal::ALL.into_iter().filter(|s| config.wants(*s, env)).collect();
+        if signals.is_empty() {
             return Ok(None);
         }
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .thread_name("otlp")
-            .enable_all()
-            .build()
-            .map_err(|e| ExportError::Config { what: format!("no runtime: {e}") })?;
-        let guard = runtime.enter();
+        let sender = Sender::start(config, &signals, env)?;
         let resource = resource(env);
-        let (delivery, state) = (Arc::new(Delivery::default()), Arc::new(Mutex::default()));
-        let metrics = wants_metrics.then(|| {
-            let exporter = Counted::new(transport::metric_exporter(config, env, &delivery)?, Arc::clone(&delivery));
-            let mut reader = PeriodicReader::builder(exporter);
-            if let Some(seconds) = config.interval_s.filter(|_| env("OTEL_METRIC_EXPORT_INTERVAL").is_none()) {
-                reader = reader.with_interval(Duration::from_secs_f64(seconds));
+        let delivery = Arc::clone(sender.delivery());
+        metrics.watch(move |tell: &mut Tell<'_>| {
+            for (signal, reason, n) in delivery.drops() {
+                tell(&metric::EXPORT_DROPS, &[(attr::SIGNAL, signal), (attr::REASON, reason)], n as f64);
             }
-            let provider = SdkMeterProvider::builder().with_resource(resource.clone()).with_reader(reader.build()).build();
-            let instruments = Instruments::new(&provider, &state, &delivery);
-            Ok::<_, ExportError>((provider, instruments))
         });
-        let metrics = metrics.transpose()?;
-        let (mut spans, mut own) = (None, None);
-        if wants_spans {
-            let mut processor =
-                BatchSpanProcessor::builder(Counted::new(transport::span_exporter(config, env, &delivery)?, Arc::clone(&delivery))).build();
-            processor.set_resource(&resource);
-            spans = Some(Spans { processor, sampling: Sampling::from_env(env) });
-            // Counted apart: the agent's own spans are no measurements.
-            let apart = Arc::new(Delivery::default());
-            let exporter = Counted::new(transport::span_exporter(config, env, &apart)?, Arc::clone(&apart));
-            own = Some(SdkTracerProvider::builder().with_resource(resource).with_batch_exporter(exporter).build());
+        let push = signals.contains(&Signal::Metrics).then(|| {
+            let every = push::interval(config.interval_s, env);
+            Push::start(metrics, Style::from_env(env), every, encoded(&resource), Box::new(sender.clone()))
+                .map_err(|e| ExportError::Config { what: format!("no thread: {e}") })
+        });
+        let (profile, push) = (metrics.profile(), push.transpose()?);
+        let (mut spans, mut own, mut runtime) = (None, None, None);
+        if signals.contains(&Signal::Traces) {
+            let batch = Batch::new(&resource, profile, env);
+            spans = Some(Spans { maker: Maker::new(&config.spans, profile, env), batch, broke: Arc::default() });
+            let made = runtime.insert(
+                tokio::runtime::Builder::new_multi_thread()
+                    .worker_threads(1)
+                    .thread_name("otlp-own")
+                    .enable_all()
+                    .build()
+                    .map_err(|e| ExportError::Config { what: format!("no runtime: {e}") })?,
+            );
+            let _entered = made.enter();
+            own = Some(own::provider(config, env, resource)?);
         }
-        drop(guard);
-        Ok(Some(Self { metrics, spans, own, delivery, state, runtime: Some(runtime) }))
+        Ok(Some(Self { sender, recording: Recording::new(metrics), push, spans, own, runtime }))
     }
 
-    /// Exports how objectives stand, too.
-    pub fn watch_objectives(&self, shared: &crate::slo::live::Shared) {
-        if let Some((provider, _)) = &self.metrics {
-            objectives::observe(&metrics::meter(provider), shared);
+    /// Keeps the spans of what broke an objective.
+    pub fn watch_objectives(&mut self, live: &crate::slo::live::Live) {
+        if let Some(spans) = &mut self.spans {
+            spans.broke = live.broke();
         }
     }
 
@@ -216,12 +242,17 @@ impl Otlp {
         self.own.clone()
     }
 
+    /// What takes encoded requests to the receiver, and what became of them.
+    pub fn sender(&self) -> &Sender {
+        &self.sender
+    }
+
     /// Where it exports to, for the start message.
     pub fn describe(config: &Config, env: Env<'_>) -> String {
-        [Signal::Metrics, Signal::Traces]
+        Signal::ALL
             .into_iter()
             .filter(|s| config.wants(*s, env))
-            .map(|s| format!("{} to {} ({})", s.name(), transport::endpoint(config, s, env).0, transport::protocol(config, s, env).name()))
+            .map(|s| format!("{} to {} ({})", s.name(), settings::endpoint(config, s, env).0, settings::protocol(config, s, env).name()))
             .collect::<Vec<_>>()
             .join(", ")
     }
@@ -249,71 +280,70 @@ pub fn resource(env: Env<'_>) -> Resource {
     resource.build()
 }
 
+/// A resource as a message.
+fn encoded(resource: &Resource) -> Vec<u8> {
+    let mut out = Wire::default();
+    let mut all: Vec<_> = resource.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+    all.sort();
+    for (key, value) in all {
+        out.nested(1, |w| {
+            w.text(1, key);
+            w.nested(2, |w| w.text(1, &value));
+        });
+    }
+    out.0
+}
+
 impl Exporter for Otlp {
     fn name(&self) -> &'static str {
         "otlp"
     }
 
     fn inference(&mut self, inference: &Inference) {
-        if let Some((_, instruments)) = &mut self.metrics {
-            instruments.record(inference);
-        }
-        if let Some(Spans { processor, sampling }) = &self.spans {
-            match spans::span(inference, sampling) {
-                Some(span) => self.delivery.submit(|| processor.on_end(span)),
-                None => self.delivery.count_unsampled(),
+        // Without spans of ours the caller may export one.
+        let mut sampled = inference.request.traceparent.is_some_and(|t| t.flags & 1 == 1);
+        if let Some(Spans { maker, batch, broke }) = &mut self.spans {
+            let broke = broke.load(Ordering::Relaxed) == inference.trace.span_id;
+            let span = maker.span(inference, broke);
+            sampled = span.is_some();
+            match span {
+                Some(span) => batch.add(span, now(), &mut self.sender),
+                None => self.sender.delivery().lose(Signal::Traces, Loss::Unsampled, 1),
             }
         }
+        self.recording.record(inference, sampled);
     }
 
     fn snapshot(&mut self, snapshot: &Snapshot) {
-        metrics::publish(&self.state, snapshot);
+        self.recording.snapshot(snapshot);
+        if let Some(Spans { batch, .. }) = &mut self.spans {
+            batch.tick(now(), &mut self.sender);
+        }
     }
 
     fn flush(&mut self, within: Duration) -> Result<(), ExportError> {
-        let (meter, processor) = (self.metrics.as_ref().map(|(m, _)| m.clone()), self.spans.as_ref());
-        // The processor bounds its own flush to 5 s; the reader's is bounded by the request's timeout only.
-        let (done, finished) = sync_channel(1);
-        std::thread::spawn(move || done.send(meter.is_none_or(|m| m.force_flush().is_ok())));
-        let spans = processor.is_none_or(|s| s.processor.force_flush().is_ok());
-        if finished.recv_timeout(within) == Ok(true) && spans { Ok(()) } else { Err(self.delivery.error("flush")) }
+        let deadline = now() + within;
+        if let Some(Spans { batch, .. }) = &mut self.spans {
+            batch.close(&mut self.sender);
+        }
+        // Collecting hands over and waits for nothing.
+        let collected = self.push.as_ref().is_none_or(|push| push.flush(within));
+        let delivered = self.sender.flush(deadline.saturating_duration_since(now()));
+        if collected && delivered { Ok(()) } else { Err(self.sender.delivery().error("flush")) }
     }
 
-    /// The SDK bounds its shutdowns one by one and not below 5 s. All of them run at once here, each on a thread that is left
-    /// behind when the time is over: the process ends then.
     fn shutdown(&mut self, within: Duration) -> Result<(), ExportError> {
-        let (done, finished) = sync_channel(3);
-        let mut waiting = 0;
-        let mut start = |work: Box<dyn FnOnce() -> bool + Send>| {
-            let done = done.clone();
-            waiting += 1;
-            std::thread::spawn(move || done.send(work()));
-        };
-        if let Some((meter, _)) = self.metrics.take() {
-            start(Box::new(move || meter.shutdown().is_ok()));
-        }
-        if let Some(Spans { processor, .. }) = self.spans.take() {
-            start(Box::new(move || processor.shutdown_with_timeout(within).is_ok()));
-        }
+        let deadline = now() + within;
         if let Some(own) = self.own.take() {
-            // Their loss is no loss of what was measured.
-            start(Box::new(move || {
-                let _ = own.shutdown_with_timeout(within);
-                true
-            }));
+            // Their loss is no loss of what was measured. The SDK does not bound its shutdown below 5 s: it is left behind.
+            std::thread::spawn(move || own.shutdown_with_timeout(within));
         }
-        let deadline = deadline(within);
-        let mut all = true;
-        for _ in 0..waiting {
-            match finished.recv_timeout(deadline()) {
-                Ok(ok) => all &= ok,
-                Err(_) => {
-                    all = false;
-                    break;
-                }
-            }
+        if let Some(Spans { batch, .. }) = &mut self.spans {
+            batch.close(&mut self.sender);
         }
-        if all && self.delivery.all_delivered() { Ok(()) } else { Err(self.delivery.error("shutdown")) }
+        let collected = self.push.take().is_none_or(|mut push| push.end());
+        let ended = self.sender.shutdown(deadline.saturating_duration_since(now()));
+        if collected && ended { Ok(()) } else { Err(self.sender.delivery().error("shutdown")) }
     }
 }
 
@@ -325,11 +355,9 @@ impl Drop for Otlp {
     }
 }
 
-/// What is left of `within` whenever it is asked.
-#[expect(clippy::disallowed_methods, reason = "a deadline of the agent itself")]
-fn deadline(within: Duration) -> impl Fn() -> Duration {
-    let end = std::time::Instant::now() + within;
-    move || end.saturating_duration_since(std::time::Instant::now())
+#[expect(clippy::disallowed_methods, reason = "deadlines and delays of the agent itself")]
+fn now() -> Instant {
+    Instant::now()
 }
 
 #[cfg(test)]

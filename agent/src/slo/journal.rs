@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! file    = "TGSLO\0\0\1" frame…                     the first frame is a snapshot
-//! frame   = length u32 · crc32 u32 of kind and payload · kind u8 (1 snapshot, 2 changes) · payload     little endian
+//! frame   = as in [`crate::frames`]; kind 1 is a snapshot, 2 are changes
 //! ```
 //!
 //! Why not an embedded store (redb, fjall): the state is one value that is read once, at the start, and of which a second changes a few
@@ -24,11 +24,11 @@ use std::path::{Path, PathBuf};
 use tokengauge_slo::book::Book;
 use tokengauge_slo::snapshot::{apply, decode};
 
+use crate::frames::{HEAD, frame, next};
+
 const MAGIC: &[u8; 8] = b"TGSLO\0\0\x01";
 const SNAPSHOT: u8 = 1;
 const CHANGES: u8 = 2;
-/// Bytes before a frame's payload.
-const HEAD: usize = 9;
 /// Changes may grow to this, or to the size of the snapshot, before the file is made anew.
 const MIN_CHANGES: u64 = 1 << 20;
 /// Appends between two synchronisations: seconds.
@@ -136,7 +136,7 @@ impl Journal {
     /// Appends what has changed. Whether that went well; if not, [`Journal::wants_snapshot`] is true from now on.
     pub fn append(&mut self, changes: &[u8]) -> bool {
         let Some(file) = &mut self.file else { return false };
-        let result = file.write_all(&frame(CHANGES, changes)).and_then(|()| {
+        let result = file.write_all(&frame(CHANGES, &[changes])).and_then(|()| {
             self.unsynced += 1;
             if self.unsynced < SYNC_EVERY {
                 return Ok(());
@@ -180,7 +180,7 @@ impl Journal {
         let new = beside(&self.path, "new");
         let written = File::create(&new).and_then(|mut file| {
             file.write_all(MAGIC)?;
-            file.write_all(&frame(SNAPSHOT, book))?;
+            file.write_all(&frame(SNAPSHOT, &[book]))?;
             file.sync_data()?;
             std::fs::rename(&new, &self.path)?;
             Ok(file)
@@ -210,22 +210,6 @@ pub(super) fn beside(path: &Path, what: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(HEAD + payload.len());
-    bytes.extend_from_slice(&u32::try_from(payload.len()).unwrap_or(u32::MAX).to_le_bytes());
-    bytes.extend_from_slice(&checksum(kind, payload).to_le_bytes());
-    bytes.push(kind);
-    bytes.extend_from_slice(payload);
-    bytes
-}
-
-fn checksum(kind: u8, payload: &[u8]) -> u32 {
-    let mut crc = crc32fast::Hasher::new();
-    crc.update(&[kind]);
-    crc.update(payload);
-    crc.finalize()
-}
-
 /// The state that a file's whole frames give, and how many of its bytes those are.
 fn replay(bytes: &[u8]) -> (Option<Book>, usize) {
     let Some(mut rest) = bytes.strip_prefix(MAGIC) else { return (None, 0) };
@@ -247,14 +231,6 @@ fn replay(bytes: &[u8]) -> (Option<Book>, usize) {
         rest = after;
     }
     (book, bytes.len() - rest.len())
-}
-
-fn next(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
-    let (len, rest) = bytes.split_first_chunk::<4>()?;
-    let (crc, rest) = rest.split_first_chunk::<4>()?;
-    let (kind, rest) = rest.split_first()?;
-    let (payload, after) = rest.split_at_checked(u32::from_le_bytes(*len) as usize)?;
-    (checksum(*kind, payload) == u32::from_le_bytes(*crc)).then_some((*kind, payload, after))
 }
 
 #[cfg(test)]

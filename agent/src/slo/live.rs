@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -93,6 +93,8 @@ pub struct Live {
     lost: u64,
     base: HashMap<Key, Counters>,
     shared: Shared,
+    /// The span of the last inference that broke an objective.
+    broke: Arc<AtomicU64>,
     evaluations: u64,
     said: HashMap<&'static str, String>,
 }
@@ -147,6 +149,7 @@ impl Live {
             lost: 0,
             base: HashMap::new(),
             shared: Arc::new(Mutex::new(standing)),
+            broke: Arc::default(),
             evaluations: 0,
             said: HashMap::new(),
         };
@@ -160,6 +163,12 @@ impl Live {
     /// How things stand, for others to read.
     pub fn shared(&self) -> Shared {
         Arc::clone(&self.shared)
+    }
+
+    /// The id of the span of the last inference that broke an objective: whoever is fed behind this exporter knows of each inference whether
+    /// it is the one.
+    pub fn broke(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.broke)
     }
 
     /// What is exported begins at 0 with each process, with each objective that is new, and with one that counts something else now;
@@ -346,6 +355,9 @@ impl Exporter for Live {
         const LATE: u64 = 5_000_000_000;
         let at = if end > wall || wall - end > LATE { wall } else { end };
         self.engine.observe(&request, at);
+        if self.engine.last_broke() {
+            self.broke.store(inference.trace.span_id, Ordering::Relaxed);
+        }
     }
 
     fn snapshot(&mut self, snapshot: &Snapshot) {

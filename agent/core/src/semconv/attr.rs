@@ -86,6 +86,14 @@ pub const CHUNKS_GENERATED: &str = "tokengauge.chunks.generated";
 pub const CHUNKS_ARRIVALS: &str = "tokengauge.chunks.arrivals";
 /// Capture gaps inside the exchange.
 pub const GAPS: &str = "tokengauge.gaps";
+/// `failed`, `slow`, `cancelled`: why a span is exported that the sampler left out. Whoever counts spans counts those without it.
+pub const SAMPLING_KEPT: &str = "tokengauge.sampling.kept";
+/// Seconds that a stall lasted.
+pub const STALL_DURATION: &str = "tokengauge.stall.duration";
+/// Which chunk with generated output behind the first.
+pub const CHUNK_NUMBER: &str = "tokengauge.chunk.number";
+/// Seconds since the chunk before.
+pub const CHUNK_GAP: &str = "tokengauge.chunk.gap";
 /// Name of an SLO: its `metadata.name`.
 pub const SLO_NAME: &str = "tokengauge.slo.name";
 /// The service that an SLO belongs to.
