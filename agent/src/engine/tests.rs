@@ -204,3 +204,80 @@ fn the_wire_stands_beside_it() {
     wire.inference(&inference);
     assert!(has(&shown(&engines), "wire.output_tokens llama.cpp,server,pcap = 120"));
 }
+
+/// What a scrape of that text would have given.
+fn said(text: &str) -> scrape::Read {
+    let (mut reader, mut gather) = (tokengauge_core::engine::text::Reader::default(), tokengauge_core::engine::gather::Gather::default());
+    reader.push(text.as_bytes(), &mut |sample| gather.sample(sample));
+    let counts = reader.finish(&mut |sample| gather.sample(sample));
+    scrape::Read { reading: gather.finish(), counts, remote: None }
+}
+
+fn found(pid: u32, at: &str, ask: Option<&str>) -> discover::Found {
+    let at: SocketAddr = at.parse().unwrap();
+    discover::Found {
+        kind: Kind::Vllm,
+        process: (pid, 7),
+        netns: Some("net:[1]".into()),
+        ask: ask.map(|a| a.parse().unwrap()),
+        listens: at,
+        addresses: vec![at],
+        tls: false,
+    }
+}
+
+#[test]
+fn servers_that_are_found_come_and_go() {
+    let models = Models::new(&crate::export::metrics::Config::default()).unwrap();
+    let engines = Engines(Arc::new(Mutex::new(Servers::new(models))));
+    let tokens = |n: u32| format!("vllm:generation_tokens_total{{model_name=\"/models/m-2024-07-18\",engine=\"0\"}} {n}\n");
+    let round = |servers: Vec<discover::Found>, n: u32| {
+        engines.lock().found(servers);
+        let jobs = engines.lock().jobs();
+        for job in &jobs {
+            engines.lock().scraped(job.id, Ok(said(&tokens(n))));
+        }
+        jobs.into_iter().map(|j| j.url.to_string()).collect::<Vec<_>>()
+    };
+    let one = || found(10, "127.0.0.1:8000", Some("127.0.0.1:8000"));
+    let hidden = || found(20, "127.0.0.2:8000", None);
+    assert_eq!(round(vec![one(), hidden()], 50), ["http://127.0.0.1:8000/metrics"]);
+    assert_eq!(round(vec![one(), hidden()], 60), ["http://127.0.0.1:8000/metrics"]);
+    let now = shown(&engines);
+    // The model is called what it is called on the wire.
+    assert!(has(&now, "generation_tokens vllm,m,0 = 10"), "{now:?}");
+    assert!(has(&now, "scrapes vllm,unreachable = 2") && has(&now, "up vllm = 0"), "{now:?}");
+    // Another process at the same place: all that it counted came since.
+    assert_eq!(round(vec![found(11, "127.0.0.1:8000", Some("127.0.0.1:8000"))], 100).len(), 1);
+    assert!(has(&shown(&engines), "generation_tokens vllm,m,0 = 110"));
+    // Gone: asked for a while, for it may be starting anew, then forgotten.
+    for _ in 0..3 {
+        assert_eq!(round(Vec::new(), 100).len(), 1);
+    }
+    assert_eq!(round(Vec::new(), 100).len(), 0);
+    assert_eq!(shown(&engines), Vec::<String>::new());
+    // One that is configured is not found as well.
+    engines.lock().configure([(None, Url::parse("http://127.0.0.1:8000/metrics").unwrap(), None)].into_iter());
+    assert_eq!(round(vec![one()], 1).len(), 1);
+    assert_eq!(round(vec![one()], 1).len(), 1);
+}
+
+#[test]
+fn an_address_of_two_servers_is_of_none() {
+    let models = Models::new(&crate::export::metrics::Config::default()).unwrap();
+    let engines = Engines(Arc::new(Mutex::new(Servers::new(models))));
+    let mut other = found(20, "10.0.0.6:8000", Some("10.0.0.6:8000"));
+    other.addresses.push("10.0.0.5:8000".parse().unwrap());
+    engines.lock().found(vec![found(10, "10.0.0.5:8000", Some("10.0.0.5:8000")), other]);
+    let jobs = engines.lock().jobs();
+    for job in jobs {
+        engines.lock().scraped(job.id, Ok(said("vllm:generation_tokens_total 1\n")));
+    }
+    let mut inference = crate::testing::inference();
+    for (server, want) in [("10.0.0.5:8000", 0), ("10.0.0.7:8000", 0), ("10.0.0.6:8000", 1)] {
+        inference.server = Some(server.parse().unwrap());
+        engines.saw(&inference);
+        let count = shown(&engines).iter().filter(|l| l.starts_with("wire.output_tokens")).count();
+        assert_eq!(count, want, "{server}");
+    }
+}
