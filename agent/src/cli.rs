@@ -54,7 +54,8 @@ impl Cli {
             Some(name) if std::env::var_os(name).is_some_and(|v| v.is_empty()) => arg.env(Resettable::Reset),
             _ => arg,
         };
-        let matches = Self::command().mut_subcommand("run", |run| run.mut_args(not_set)).get_matches();
+        let command = Self::command().mut_subcommand("run", |run| run.mut_args(not_set)).mut_subcommand("doctor", |d| d.mut_args(not_set));
+        let matches = command.get_matches();
         Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
     }
 }
@@ -178,9 +179,17 @@ pub struct DemoArgs {
 /// `doctor`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Exit codes:\n  0  an event of the agent's own process was received: tapping works here\n  1  it was not; the output says why"
+    after_help = "It takes the configuration that `run` would take: file, environment, these flags. Each finding that is not well says what to do next.\n\n\
+Exit codes:\n  0  nothing that is configured fails; where TLS libraries are to be tapped, an event of the agent's own process was received\n  \
+1  something fails; the output says what, and what to do"
 )]
 pub struct DoctorArgs {
+    /// Configuration file (YAML) whose exporters, files and objectives are checked as well.
+    #[arg(long, value_name = "FILE", env = "TOKENGAUGE_CONFIG", value_hint = ValueHint::FilePath)]
+    pub config: Option<PathBuf>,
+    /// The OTLP receiver that is to be reached.
+    #[arg(long, value_name = "URL", env = "TOKENGAUGE_OTLP_ENDPOINT", value_hint = ValueHint::Url)]
+    pub otlp_endpoint: Option<String>,
     /// Prints JSON.
     #[arg(long)]
     pub json: bool,

@@ -2,6 +2,7 @@
 
 pub mod agent;
 pub mod cli;
+pub mod conditions;
 pub mod config;
 pub mod demo;
 pub mod dialects;
@@ -14,6 +15,7 @@ pub mod health;
 pub mod keylog;
 pub mod log;
 pub mod manual;
+pub mod profile;
 pub mod reference;
 pub mod replay;
 pub mod run;

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use clap::CommandFactory as _;
-use tokengauge::cli::{Cli, Command, ConfigCommand};
+use tokengauge::cli::{Cli, Command, ConfigCommand, DoctorArgs, RunArgs};
 use tokengauge::run::{self, RunError};
 use tokengauge::{demo, dialects, doctor, manual, reference, replay, slo, sources};
 
@@ -25,7 +25,9 @@ fn command(command: Command) -> Result<bool> {
         Command::Replay(args) => Ok(replay::replay(&args, &mut sources::file)?),
         Command::Run(args) => Ok(run::run(&args)?),
         Command::Demo(args) => Ok(demo::demo(&args)?),
-        Command::Doctor(args) => Ok(doctor::doctor(args.json)),
+        Command::Doctor(DoctorArgs { json, config, otlp_endpoint }) => {
+            Ok(doctor::doctor(json, &RunArgs { config, otlp_endpoint, ..RunArgs::default() }))
+        }
         Command::Dialects(args) => {
             print!("{}", dialects::list(args.format));
             Ok(true)

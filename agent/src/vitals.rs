@@ -5,17 +5,18 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use tokengauge_core::anomaly::Anomaly;
 use tokengauge_core::pipeline::PipelineStats;
 use tokengauge_core::stats::Snapshot;
 use tokengauge_core::stats::snapshot::{Area, Counter};
-use tokengauge_core::stream::GapReason;
+use tokengauge_core::stream::{GapReason, TapKind, Timestamp};
 
 use crate::driver::Probe;
 
+pub mod own;
 pub mod process;
 
 use process::Process;
@@ -33,11 +34,34 @@ pub struct Vitals {
 
 struct TapVitals {
     name: String,
-    lag: Duration,
+    lag: Lag,
     stats: PipelineStats,
     probe: Probe,
     ready: bool,
 }
+
+/// The largest of what was said lately: in this half minute, and in the one before.
+#[derive(Default)]
+struct Lag {
+    since: Option<Instant>,
+    most: [Duration; 2],
+}
+
+impl Lag {
+    fn take(&mut self, behind: Duration, at: Instant) {
+        if at.saturating_duration_since(*self.since.get_or_insert(at)) >= LAG_WINDOW {
+            self.since = Some(at);
+            self.most = [Duration::ZERO, self.most[0]];
+        }
+        self.most[0] = self.most[0].max(behind);
+    }
+
+    fn most(&self) -> Duration {
+        self.most[0].max(self.most[1])
+    }
+}
+
+const LAG_WINDOW: Duration = Duration::from_secs(30);
 
 /// A tap's place in the [`Vitals`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,7 +76,7 @@ impl Vitals {
     /// A place for a tap of this name.
     pub fn register_as(&self, name: &str, probe: Probe) -> Slot {
         let mut taps = self.taps.lock().unwrap_or_else(PoisonError::into_inner);
-        taps.push(TapVitals { name: name.to_owned(), lag: Duration::ZERO, stats: PipelineStats::default(), probe, ready: false });
+        taps.push(TapVitals { name: name.to_owned(), lag: Lag::default(), stats: PipelineStats::default(), probe, ready: false });
         Slot(taps.len() - 1)
     }
 
@@ -69,14 +93,14 @@ impl Vitals {
     pub fn lag(&self, slot: Slot, behind: Duration) {
         let mut taps = self.taps.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(tap) = taps.get_mut(slot.0) {
-            tap.lag = tap.lag.max(behind);
+            tap.lag.take(behind, now());
         }
     }
 
-    /// How far each tap's parser was behind the wire at most since this was last asked.
-    pub fn take_lags(&self) -> Vec<(String, Duration)> {
-        let mut taps = self.taps.lock().unwrap_or_else(PoisonError::into_inner);
-        taps.iter_mut().map(|tap| (tap.name.clone(), std::mem::take(&mut tap.lag))).collect()
+    /// How far each tap's parser was behind the wire at most, in the last half minute to minute.
+    pub fn lags(&self) -> Vec<(String, Duration)> {
+        let taps = self.taps.lock().unwrap_or_else(PoisonError::into_inner);
+        taps.iter().map(|tap| (tap.name.clone(), tap.lag.most())).collect()
     }
 
     /// Counts an inference that was handed to the exporters' queue.
@@ -103,6 +127,12 @@ impl Vitals {
             (tap.probe)().into_iter().filter(|c| c.area == Area::Drop).map(move |c| (name.clone(), c.name, c.count))
         };
         taps.iter().flat_map(of).collect()
+    }
+
+    /// The taps' names.
+    pub fn names(&self) -> Vec<String> {
+        let taps = self.taps.lock().unwrap_or_else(PoisonError::into_inner);
+        taps.iter().map(|tap| tap.name.clone()).collect()
     }
 
     /// Whether every tap is at work.
@@ -272,6 +302,30 @@ impl Report {
     }
 }
 
+/// The clock that a tap stamps with: that of the kernel's packets is set with the machine's, that of the probes only goes on.
+pub struct TapClock {
+    began: (Instant, Timestamp),
+    steady: bool,
+}
+
+impl TapClock {
+    /// The clock of a tap that begins now.
+    pub fn of(kind: TapKind) -> Self {
+        Self { began: (now(), crate::agent::wall()), steady: kind == TapKind::Tls }
+    }
+
+    /// The tap's clock now.
+    pub fn now(&self) -> Timestamp {
+        let (instant, time) = self.began;
+        if self.steady { time.plus(now().saturating_duration_since(instant)) } else { crate::agent::wall() }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "figures of the agent itself")]
+fn now() -> Instant {
+    Instant::now()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -304,13 +358,18 @@ mod tests {
     }
 
     #[test]
-    fn lags_are_the_largest_since_they_were_asked_for() {
+    fn lags_are_the_largest_of_late() {
         let vitals = Vitals::default();
         let slot = vitals.register_as("a", Box::new(Vec::new));
         for millis in [3, 9, 1] {
             vitals.lag(slot, Duration::from_millis(millis));
         }
-        assert_eq!(vitals.take_lags(), [("a".to_owned(), Duration::from_millis(9))]);
-        assert_eq!(vitals.take_lags(), [("a".to_owned(), Duration::ZERO)]);
+        assert_eq!(vitals.lags(), [("a".to_owned(), Duration::from_millis(9))]);
+        let (mut lag, start) = (Lag::default(), now());
+        lag.take(Duration::from_millis(9), start);
+        lag.take(Duration::from_millis(2), start + LAG_WINDOW);
+        assert_eq!(lag.most(), Duration::from_millis(9));
+        lag.take(Duration::from_millis(1), start + LAG_WINDOW * 2);
+        assert_eq!(lag.most(), Duration::from_millis(2));
     }
 }

@@ -29,6 +29,8 @@ fn tables_of_the_readme_are_fresh() {
     check("metrics", &tokengauge_core::semconv::metrics_markdown());
     check("engines", &tokengauge_core::engine::figures::markdown());
     check("variables", &tokengauge::export::otlp::variables::markdown());
+    check("config", &tokengauge::reference::markdown());
+    check("troubleshooting", &tokengauge::doctor::checks::markdown());
     check("slo-goals", &slo::goals_markdown());
     check("slo-spec", &slo::spec_markdown());
     check("slo-selectors", &slo::selectors_markdown());

@@ -131,12 +131,14 @@ fn no_output_shows_a_planted_secret() {
     std::fs::write(&pcap, bytes).unwrap();
     let (address, received) = receiver();
     let config = Config { endpoint: Some(format!("http://{address}")), ..Config::default() };
+    let none = |_: &str| None;
+    let metrics = tokengauge::export::metrics::Metrics::new(&Default::default(), Default::default(), &none).unwrap();
     let said = Arc::new(Mutex::new(String::new()));
     let lines = Arc::clone(&said);
     let running = Running::builder()
         .source(sources::file(&pcap, Share::ALL).unwrap())
         .exporter(Box::new(JsonFile::open(&jsonl, None, Arc::default()).unwrap()))
-        .exporter(Box::new(Otlp::new(&config, &|_: &str| None).unwrap().unwrap()))
+        .exporter(Box::new(Otlp::new(&config, &metrics, &|_: &str| None).unwrap().unwrap()))
         .on_inference(move |i| *lines.lock().unwrap() += &format!("{}\n{i:?}\n", run::line(i)))
         .start()
         .unwrap();

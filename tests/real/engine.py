@@ -128,7 +128,7 @@ class Page:
         return sum(found) if found else None
 
 
-def compare(page: Page, told: list[Record], score: Score) -> None:
+def compare(page: Page, told: list[Record], own: dict[str, float], score: Score) -> None:
     """The engine's figures beside what its clients were told and what the wire showed."""
     output = sum(t["usage"]["completion_tokens"] for t in told)
     prompt = sum(t["usage"]["prompt_tokens"] for t in told)
@@ -139,9 +139,13 @@ def compare(page: Page, told: list[Record], score: Score) -> None:
         score.check(page.sum(name) == want, f"llama.cpp: {name} {page.sum(name)}, told {want}")
     read = (page.sum("prompt_tokens_total") or 0) + (page.sum("prefix_cache_hits_total") or 0)
     score.check(read == prompt, f"llama.cpp: prompt tokens, cached ones and others, {read}, told {prompt}")
-    for name, key in (("spent_prefill_seconds_total", "prompt_ms"), ("spent_decode_seconds_total", "predicted_ms")):
-        ours, theirs = page.sum(name) or 0, sum(t["timings"][key] for t in told) / 1e3
-        score.check(abs(ours - theirs) <= 0.02 * theirs + 0.002 * len(told), f"llama.cpp: {name} {ours:.3f}, told {theirs:.3f}")
+    for name, key in (("spent_prefill_seconds_total", "prompt_seconds_total"), ("spent_decode_seconds_total", "tokens_predicted_seconds_total")):
+        ours, theirs = page.sum(name) or 0, own[key]
+        score.check(abs(ours - theirs) <= 1e-6, f"llama.cpp: {name} {ours:.6f}, its own text {theirs:.6f}")
+    # With several requests at once llama.cpp's counter of prefill is less than the sum of what it tells each: two figures of its own.
+    decode = sum(t["timings"]["predicted_ms"] for t in told) / 1e3
+    spent = page.sum("spent_decode_seconds_total") or 0
+    score.check(abs(spent - decode) <= 0.02 * decode, f"llama.cpp: {spent:.3f} s of decoding, told {decode:.3f}")
     score.check(page.sum("wire_time_to_first_token_excess_seconds") is None, "llama.cpp tells no TTFT, so there is no excess")
 
 
@@ -177,7 +181,9 @@ otlp: {{endpoint: 'http://127.0.0.1:{otlp}', protocol: http/protobuf, compressio
         tokens = sum(t["usage"]["completion_tokens"] for t in whole)
         until(10, lambda: Page(page_port, port).sum("wire_token_coverage_ratio") == 1)
         until(5, lambda: Page(page_port, port).sum("generation_tokens_total") == tokens)
-        compare(Page(page_port, port), whole, score)
+        text = get(f"http://127.0.0.1:{port}/metrics")[1]
+        own = {name: float(value) for name, value in re.findall(r"^llamacpp:(\w+) (\S+)$", text, re.M)}
+        compare(Page(page_port, port), whole, own, score)
 
         bad = Page(page_port, said)
         score.check(bad.sum("up") == 1 and bad.sum("requests_running") == 2, "bad lines cost themselves only")

@@ -230,6 +230,36 @@ metrics! {
         "What is wrong with the SLO files as they are now. Unless it is 0, what was read before stays in force.";
     SLO_JOURNAL_FAILING = "tokengauge.slo.journal.failing", Gauge, "{state}", &[], Always,
         "1 while the journal cannot be written, so that budgets would not survive a restart; else 0.";
+    CAPTURE_LAG = "tokengauge.capture.lag", Gauge, "s", &[], Always,
+        "How far the parser of a tap was behind the wire at most, in the last half minute or so.";
+    TAP_WORKING = "tokengauge.tap.working", Gauge, "{state}", &[], Always,
+        "By tap: 1 while it is at work; 0 while it starts, is silent, has failed or ended.";
+    TAP_DROPS = "tokengauge.tap.drops", Counter, "{record}", &[], Always,
+        "What each tap lost, by reason: the part of tokengauge.capture.drops that is lost before the exporters' queue.";
+    AGENT_QUEUE = "tokengauge.agent.queue", UpDownCounter, "{inference}", &[], Always,
+        "Finished inferences that wait for the exporters.";
+    AGENT_THREAD_CPU_TIME = "tokengauge.agent.thread.cpu_time", Counter, "s", &[], Always,
+        "Processor time of the agent by the name of the thread.";
+    JSONL_RECORDS = "tokengauge.jsonl.records", Counter, "{record}", &[], Always,
+        "Records for the file of JSON lines: written, or dropped because nothing could be written for too long.";
+    JSONL_FILES = "tokengauge.jsonl.files", Counter, "{file}", &[], Always,
+        "Files of JSON lines: rotated, compressed, deleted as the oldest, torn ends mended; attempts to write or to keep old ones that failed.";
+    HTTP_REQUESTS = "tokengauge.http.requests", Counter, "{request}", &[], Always,
+        "Requests to the agent's own pages: answered; unauthorized among them.";
+    HTTP_CONNECTIONS = "tokengauge.http.connections", Counter, "{connection}", &[], Always,
+        "Connections to the agent's own pages that came to nothing: refused because there were too many, broken before a request.";
+    PROCESS_CPU_TIME = "process.cpu.time", Counter, "s", &[], Always,
+        "Processor time of the agent, by mode.";
+    PROCESS_MEMORY_USAGE = "process.memory.usage", UpDownCounter, "By", &[], Always,
+        "Resident memory of the agent.";
+    PROCESS_MEMORY_VIRTUAL = "process.memory.virtual", UpDownCounter, "By", &[], Always,
+        "Address space of the agent.";
+    PROCESS_THREAD_COUNT = "process.thread.count", UpDownCounter, "{thread}", &[], Always,
+        "Threads of the agent.";
+    PROCESS_FD_COUNT = "process.unix.file_descriptor.count", UpDownCounter, "{file_descriptor}", &[], Always,
+        "Open file descriptors of the agent.";
+    PROCESS_UPTIME = "process.uptime", Gauge, "s", &[], Always,
+        "How long the agent has been running.";
 
     // What inference servers say of themselves (`engine`). Counters and histograms since the agent first read the server.
     ENGINE_UP = "tokengauge.engine.up", Gauge, "{state}", &[], Always,
@@ -342,7 +372,7 @@ mod tests {
         for m in metric::ALL {
             let dotted = m.name.split('.').all(|p| !p.is_empty() && p.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'));
             assert!(dotted && !m.name.ends_with("total") && !m.name.contains("second"), "{}", m.name);
-            assert!(m.name.starts_with("gen_ai.") || m.name.starts_with("tokengauge."), "{}", m.name);
+            assert!(["gen_ai.", "tokengauge.", "process."].iter().any(|p| m.name.starts_with(p)), "{}", m.name);
             let rate = ["rate", "per_s", "throughput"].iter().any(|w| m.name.contains(w));
             assert!(!(rate && m.unit.contains('/')), "{}: a rate word and a rate unit", m.name);
             let unit = m.unit == "s" || m.unit == "By" || m.unit.starts_with('{') || m.unit == "1" && m.kind == Kind::Gauge;

@@ -14,7 +14,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 
 use super::Counters;
-use super::pages::Pages;
+use super::pages::{MAX_PROFILE, Pages};
 use super::tls::Acceptor;
 
 /// Connections at once. A kubelet, a Prometheus or two, a person: what is beyond is no friend.
@@ -29,8 +29,8 @@ const HEAD: Duration = Duration::from_secs(10);
 /// For a connection as a whole: then it is asked to end, and ended a while later.
 const LIFE: Duration = Duration::from_secs(60);
 
-/// For the last answer of a connection whose time is over.
-const GRACE: Duration = Duration::from_secs(10);
+/// For the last answer of a connection whose time is over; a profile may take as long as it may.
+const GRACE: Duration = Duration::from_secs(10 + MAX_PROFILE);
 
 /// Largest head.
 const MAX_HEAD: usize = 16 << 10;

@@ -1,4 +1,4 @@
-//! The agent's own HTTP listener: `/healthz`, `/readyz` and `/metrics`. Off unless it is configured.
+//! The agent's own HTTP listener: `/healthz`, `/readyz`, `/metrics` and `/debug/pprof/profile`. Off unless it is configured.
 //!
 //! It has one thread of its own with a low-key runtime on it, and a second one for what takes long (rendering). It never touches a tap: what it
 //! shows it reads from atomics and from what the export thread publishes. Everything is bounded: connections, heads, time for each.
@@ -32,10 +32,13 @@ pub struct Config {
     /// Whether `/metrics` is served, for Prometheus; `/healthz` and `/readyz` always are.
     #[serde(default = "yes")]
     pub metrics: bool,
+    /// Whether `/debug/pprof/profile?seconds=N` is served: where the agent itself spends its processor time.
+    #[serde(default)]
+    pub profile: bool,
     /// Serves HTTPS only.
     #[serde(default)]
     pub tls: Option<Tls>,
-    /// A file with one bearer token a line; without one of them `/metrics` is refused. It is read anew for each request. Health needs none.
+    /// A file with one bearer token a line; without one of them `/metrics` and `/debug` are refused. It is read anew for each request. Health needs none.
     #[serde(default)]
     pub bearer_token_file: Option<PathBuf>,
 }
@@ -61,7 +64,7 @@ const fn yes() -> bool {
 
 impl Default for Config {
     fn default() -> Self {
-        Self { listen: default_listen(), metrics: true, tls: None, bearer_token_file: None }
+        Self { listen: default_listen(), metrics: true, profile: false, tls: None, bearer_token_file: None }
     }
 }
 
@@ -92,6 +95,7 @@ impl Config {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         let mut pages = vec!["health"];
         pages.extend(self.metrics.then_some("metrics"));
+        pages.extend(self.profile.then_some("profiles"));
         format!("{} at {scheme}://{}", pages.join(", "), self.address().map_or_else(|_| self.listen.clone(), |a| a.to_string()))
     }
 }
@@ -181,6 +185,8 @@ impl Server {
         let pages = pages::Pages {
             health: shown.health,
             metrics: shown.metrics.filter(|_| config.metrics),
+            profile: config.profile,
+            profiling: tokio::sync::Semaphore::new(1),
             tokens: token,
             counters: Arc::clone(&counters),
         };

@@ -2,6 +2,7 @@
 
 use std::io::Write as _;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::header::{ACCEPT, ACCEPT_ENCODING, ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, VARY, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
@@ -12,12 +13,18 @@ use super::token::Tokens;
 use super::{Counters, Metrics, Page};
 use crate::health::Health;
 
+/// Longest profile, seconds.
+pub const MAX_PROFILE: u64 = 60;
+
 const TEXT: &str = "text/plain; charset=utf-8";
 
 /// What is served, and to whom.
 pub struct Pages {
     pub health: Arc<Health>,
     pub metrics: Option<Metrics>,
+    pub profile: bool,
+    /// One profile at a time.
+    pub profiling: tokio::sync::Semaphore,
     pub tokens: Option<Tokens>,
     pub counters: Arc<Counters>,
 }
@@ -40,6 +47,10 @@ impl Pages {
                 Some(no) => no,
                 None => self.metrics(request.headers()).await,
             },
+            "/debug/pprof/profile" if self.profile => match self.refuse(request.headers()) {
+                Some(no) => no,
+                None => self.profile(request.uri().query()).await,
+            },
             "/" => text(StatusCode::OK, self.list()),
             _ => text(StatusCode::NOT_FOUND, self.list()),
         }
@@ -49,6 +60,9 @@ impl Pages {
         let mut list = "tokengauge\n/healthz\n/readyz\n".to_owned();
         if self.metrics.is_some() {
             list += "/metrics\n";
+        }
+        if self.profile {
+            list += "/debug/pprof/profile?seconds=10\n";
         }
         list
     }
@@ -63,6 +77,26 @@ impl Pages {
         let mut answer = text(StatusCode::UNAUTHORIZED, "a bearer token is needed\n");
         answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"tokengauge\""));
         Some(answer)
+    }
+
+    /// Where the agent spends its processor time in the next seconds.
+    async fn profile(&self, query: Option<&str>) -> Answer {
+        let asked = query.unwrap_or_default().split('&').find_map(|p| p.strip_prefix("seconds="));
+        let seconds = match asked.map_or(Ok(10), str::parse::<u64>) {
+            Ok(seconds @ 1..=MAX_PROFILE) => seconds,
+            _ => return text(StatusCode::BAD_REQUEST, format!("seconds: expected 1 to {MAX_PROFILE}\n")),
+        };
+        let Ok(_only) = self.profiling.try_acquire() else {
+            return text(StatusCode::CONFLICT, "a profile is being taken\n");
+        };
+        match crate::profile::take(Duration::from_secs(seconds)).await {
+            Ok(packed) => {
+                let mut answer = Response::new(Full::new(Bytes::from(packed)));
+                answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+                answer
+            }
+            Err(error) => text(StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")),
+        }
     }
 
     /// Rendering thousands of series takes milliseconds: not on the thread that answers for the agent's health.

@@ -49,6 +49,9 @@ fn pages_and_their_absence() {
     assert!(post.starts_with("HTTP/1.1 405") && post.to_lowercase().contains("allow: get, head"), "{post}");
     let head = ask(&server, "HEAD /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
     assert!(head.starts_with("HTTP/1.1 200") && head.ends_with("\r\n\r\n"), "{head}");
+    assert!(get(&server, "/debug/pprof/profile?seconds=1", "").starts_with("HTTP/1.1 404"), "off unless it is asked for");
+    let server = start(&Config { profile: true, ..Config::default() });
+    assert!(get(&server, "/debug/pprof/profile?seconds=0", "").starts_with("HTTP/1.1 400"));
     let server = start(&Config { metrics: false, ..Config::default() });
     assert!(get(&server, "/metrics", "").starts_with("HTTP/1.1 404"));
 }

@@ -25,10 +25,6 @@ pub struct Process {
     pub minor_faults: Option<u64>,
     /// Page faults that had to wait for a disk.
     pub major_faults: Option<u64>,
-    /// Switches because a thread had to wait.
-    pub voluntary_switches: Option<u64>,
-    /// Switches because another thread was to run.
-    pub involuntary_switches: Option<u64>,
 }
 
 /// One thread of the process.
@@ -76,8 +72,6 @@ impl Process {
             threads: number(THREADS),
             minor_faults: number(MINFLT),
             major_faults: number(MAJFLT),
-            voluntary_switches: line("voluntary_ctxt_switches:"),
-            involuntary_switches: line("nonvoluntary_ctxt_switches:"),
         }
     }
 
@@ -125,7 +119,7 @@ mod tests {
     #[test]
     fn the_files_are_read() {
         let stat = "42 (a) b) c) S 1 42 42 0 -1 4194304 1234 0 5 0 250 75 0 0 20 0 9 0 100 104857600 2560 18446744073709551615";
-        let status = "Name:\ta\nVmHWM:\t   20480 kB\nVmRSS:\t   10240 kB\nvoluntary_ctxt_switches:\t7\nnonvoluntary_ctxt_switches:\t3\n";
+        let status = "Name:\ta\nVmHWM:\t   20480 kB\nVmRSS:\t   10240 kB\n";
         let limits = "Limit   Soft Limit  Hard Limit Units\nMax open files            1024                 524288               files\n";
         let want = Process {
             cpu_user_s: Some(2.5),
@@ -138,8 +132,6 @@ mod tests {
             threads: Some(9),
             minor_faults: Some(1234),
             major_faults: Some(5),
-            voluntary_switches: Some(7),
-            involuntary_switches: Some(3),
         };
         assert_eq!(Process::parse(stat, status, limits), want);
         assert_eq!(Process::parse("", "", ""), Process::default(), "what is not told is not 0");

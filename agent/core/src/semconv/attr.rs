@@ -64,6 +64,12 @@ pub const PROCESS_COMMAND: &str = "tokengauge.process.command";
 pub const VANTAGE: &str = "tokengauge.vantage";
 /// `tls`, `pcap`, …
 pub const TAP: &str = "tokengauge.tap";
+/// Which tap: what it watches.
+pub const TAP_NAME: &str = "tokengauge.tap.name";
+/// `user` or `system`.
+pub const CPU_MODE: &str = "cpu.mode";
+/// Name of a thread.
+pub const THREAD_NAME: &str = "thread.name";
 /// The wire format.
 pub const API: &str = "tokengauge.api";
 /// `completed`, `failed`, `cancelled`, `truncated`, `lost`.
