@@ -19,6 +19,7 @@ use tokengauge_core::stats::{Aggregator, Snapshot};
 use tokengauge_core::stream::Timestamp;
 
 use crate::driver::{Driver, Progress, Source};
+use crate::enrich::Enricher;
 use crate::export::Exporter;
 use crate::tap::{StopFlag, TapError};
 use crate::vitals::{Report, Slot, Vitals};
@@ -47,6 +48,7 @@ pub struct Builder {
     options: Options,
     stop: StopFlag,
     snapshot_every: Duration,
+    enricher: Option<Enricher>,
 }
 
 impl Builder {
@@ -59,6 +61,12 @@ impl Builder {
     /// Adds an exporter. They are fed and shut down in the order given: local files before remote ones.
     pub fn exporter(mut self, exporter: Box<dyn Exporter>) -> Self {
         self.exporters.push(exporter);
+        self
+    }
+
+    /// Names both ends of each inference before anyone gets it.
+    pub fn enricher(mut self, enricher: Enricher) -> Self {
+        self.enricher = Some(enricher);
         self
     }
 
@@ -114,6 +122,8 @@ impl Builder {
         let (done_sender, done) = sync_channel(1);
         let exporting = Exporting {
             inbox,
+            enricher: self.enricher,
+            ready: Vec::new(),
             taps,
             exporters: self.exporters,
             all: Arc::clone(&all),
@@ -161,6 +171,7 @@ impl Running {
             options: Options::default(),
             stop: StopFlag::default(),
             snapshot_every: Duration::from_secs(1),
+            enricher: None,
         }
     }
 
@@ -263,6 +274,9 @@ impl Progress for OnTap {
 /// The export thread.
 struct Exporting {
     inbox: Receiver<Event>,
+    enricher: Option<Enricher>,
+    /// Inferences that have waited for a name.
+    ready: Vec<Box<Inference>>,
     taps: Vec<JoinHandle<()>>,
     exporters: Vec<Box<dyn Exporter>>,
     all: Arc<Mutex<Aggregator>>,
@@ -284,6 +298,7 @@ impl Exporting {
                 Err(RecvTimeoutError::Disconnected) => break,
             }
             let time = now();
+            self.named(time);
             if time.duration_since(shown) >= self.every {
                 shown = time;
                 self.show();
@@ -299,6 +314,10 @@ impl Exporting {
         let deadline = stopped.unwrap_or_else(now) + STOP_WITHIN - Duration::from_millis(200);
         while let Ok(event) = self.inbox.try_recv() {
             self.take(event);
+        }
+        if let Some(enricher) = &mut self.enricher {
+            let rest = enricher.rest(now(), wall());
+            rest.into_iter().for_each(|inference| self.hand_out(&inference));
         }
         for tap in self.taps.drain(..).filter(JoinHandle::is_finished) {
             if tap.join().is_err() {
@@ -319,8 +338,13 @@ impl Exporting {
     fn take(&mut self, event: Event) -> bool {
         match event {
             Event::Inference(inference) => {
-                lock(&self.all).add(&inference);
-                self.exporters.iter_mut().for_each(|e| e.inference(&inference));
+                let named = match &mut self.enricher {
+                    Some(enricher) => enricher.push(inference, now(), wall()),
+                    None => Some(inference),
+                };
+                if let Some(inference) = named {
+                    self.hand_out(&inference);
+                }
                 false
             }
             Event::TapEnded { name, result } => {
@@ -334,6 +358,20 @@ impl Exporting {
                 true
             }
         }
+    }
+
+    /// Hands out what has waited for a name.
+    fn named(&mut self, time: Instant) {
+        let Some(enricher) = &mut self.enricher else { return };
+        let mut ready = std::mem::take(&mut self.ready);
+        enricher.due(time, wall(), &mut ready);
+        ready.drain(..).for_each(|inference| self.hand_out(&inference));
+        self.ready = ready;
+    }
+
+    fn hand_out(&mut self, inference: &Inference) {
+        lock(&self.all).add(inference);
+        self.exporters.iter_mut().for_each(|e| e.inference(inference));
     }
 
     fn show(&mut self) {

@@ -26,6 +26,8 @@ pub struct Config {
     pub jsonl: Option<Jsonl>,
     /// Service level objectives.
     pub slo: Option<crate::slo::live::Config>,
+    /// Names of pods and workloads for both ends of a connection.
+    pub kubernetes: crate::enrich::config::Config,
     /// What the agent logs about itself (tracing-subscriber's filter syntax).
     pub log: Option<String>,
 }
@@ -261,6 +263,9 @@ impl Config {
         if self.slo.as_ref().is_some_and(|s| s.files.is_empty()) {
             return wrong("slo.files".into(), "is empty: expected files or folders with objectives".into());
         }
+        if let Err((key, what)) = self.kubernetes.check() {
+            return wrong(format!("kubernetes.{key}"), what);
+        }
         if let Err(what) = self.otlp.check() {
             return wrong("otlp".into(), what);
         }
@@ -342,12 +347,13 @@ log: tokengauge=debug
             ),
             (
                 "tap: {}\n",
-                "x.yaml:1:1: unknown field `tap`, expected one of `taps`, `semconv`, `otlp`, `jsonl`, `slo`, `log` (did you mean `taps`?)",
+                "x.yaml:1:1: unknown field `tap`, expected one of `taps`, `semconv`, `otlp`, `jsonl`, `slo`, `kubernetes`, `log` (did you mean `taps`?)",
             ),
             ("taps:\n  tls: {ring_mib: big}\n", "x.yaml:2:19: taps.tls.ring_mib: invalid type: string \"big\", expected u32"),
             ("taps: {tls: {include: ['(']}}\n", "x.yaml: taps.tls.include[0]: `(` is no regular expression: error: unclosed group"),
             ("taps: {tls: {enabled: false}}\n", "x.yaml: taps: TLS tapping is off and there is no interface: nothing to watch"),
             ("taps: {pcap: [{interface: lo, snaplen: 1}]}\n", "x.yaml: taps.pcap[0].snaplen: 1 is not between 64 and 1048576"),
+            ("kubernetes: {wait_ms: 40000}\n", "x.yaml: kubernetes.wait_ms: 40000 is more than 30000"),
             ("otlp: {protocol: http}\n", "x.yaml:1:18: otlp.protocol: unknown variant `http`, expected `grpc` or `http/protobuf`"),
         ] {
             assert_eq!(check(text).unwrap_err(), want);

@@ -7,6 +7,7 @@ pub mod demo;
 pub mod dialects;
 pub mod doctor;
 pub mod driver;
+pub mod enrich;
 pub mod export;
 pub mod keylog;
 pub mod log;

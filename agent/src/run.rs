@@ -14,6 +14,7 @@ use crate::agent::{Builder, Ended, Running, STOP_WITHIN};
 use crate::cli::RunArgs;
 use crate::config::{Config, ConfigError};
 use crate::driver::Source;
+use crate::enrich::Enricher;
 use crate::export::ExportError;
 use crate::export::jsonl::JsonLines;
 use crate::export::otlp::{Otlp, environment, transport};
@@ -76,6 +77,7 @@ pub fn run(args: &RunArgs) -> Result<bool, RunError> {
     let stop = StopFlag::default();
     signals(&stop)?;
     let (mut agent, mut names) = (Running::builder().options(options()).stop_flag(stop.clone()), Vec::new());
+    agent = agent.enricher(Enricher::start(&config.kubernetes, &environment));
     for source in open(&config)? {
         names.push(source.name.clone());
         agent = agent.source(source);

@@ -78,7 +78,9 @@ fn container_id(segment: &str) -> Option<Name> {
     let id = RUNTIMES.iter().find_map(|runtime| segment.strip_prefix(runtime)).unwrap_or(segment);
     let hexadecimal = |text: &str, len: usize| text.len() == len && text.bytes().all(|b| b.is_ascii_hexdigit());
     let fargate = || {
-        id.split_once('-').is_some_and(|(task, number)| hexadecimal(task, 32) && (6..=12).contains(&number.len()) && number.bytes().all(|b| b.is_ascii_digit()))
+        id.split_once('-').is_some_and(|(task, number)| {
+            hexadecimal(task, 32) && (6..=12).contains(&number.len()) && number.bytes().all(|b| b.is_ascii_digit())
+        })
     };
     if hexadecimal(id, 64) || fargate() { Name::new(id) } else { None }
 }
@@ -92,8 +94,7 @@ mod tests {
 
     fn check(text: &str, uid: Option<&str>, id: Option<&str>) {
         let got = container(text);
-        let want = (uid.is_some() || id.is_some())
-            .then(|| Container { id: id.and_then(Name::new), pod_uid: uid.and_then(Name::new) });
+        let want = (uid.is_some() || id.is_some()).then(|| Container { id: id.and_then(Name::new), pod_uid: uid.and_then(Name::new) });
         assert_eq!(got, want, "{text}");
     }
 
@@ -113,7 +114,9 @@ mod tests {
             (format!("/kubepods.slice/kubepods-pod{below}.slice/crio-{ID}.scope"), uid, id),
             (format!("/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod{below}.slice/docker-{ID}.scope"), uid, id),
             (
-                format!("/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable.slice/kubelet-kubepods-burstable-pod{below}.slice/cri-containerd-{ID}.scope"),
+                format!(
+                    "/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable.slice/kubelet-kubepods-burstable-pod{below}.slice/cri-containerd-{ID}.scope"
+                ),
                 uid,
                 id,
             ),
@@ -135,7 +138,11 @@ mod tests {
             (format!("/system.slice/docker-{ID}.scope"), None, id),
             (format!("/machine.slice/libpod-{ID}.scope/container"), None, id),
             (format!("/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-{ID}.scope"), None, id),
-            ("/ecs/0123456789abcdef0123456789abcdef/0123456789abcdef0123456789abcdef-1234567890".into(), None, Some("0123456789abcdef0123456789abcdef-1234567890")),
+            (
+                "/ecs/0123456789abcdef0123456789abcdef/0123456789abcdef0123456789abcdef-1234567890".into(),
+                None,
+                Some("0123456789abcdef0123456789abcdef-1234567890"),
+            ),
             // no container: the monitor of CRI-O, services, sessions, what only looks like one
             (format!("/system.slice/crio-conmon-{ID}.scope"), None, None),
             ("/system.slice/kubelet.service".into(), None, None),
@@ -153,7 +160,10 @@ mod tests {
 
     #[test]
     fn the_hierarchy_that_says_most_counts() {
-        let text = format!("13:misc:/\n12:pids:/kubepods/burstable/pod{UID}\n4:memory:/kubepods/burstable/pod{UID}/{ID}\n0::/docker/{}\n", "f".repeat(64));
+        let text = format!(
+            "13:misc:/\n12:pids:/kubepods/burstable/pod{UID}\n4:memory:/kubepods/burstable/pod{UID}/{ID}\n0::/docker/{}\n",
+            "f".repeat(64)
+        );
         check(&text, Some(UID), Some(ID));
         for nothing in ["", "\n\n", "0::", "x", "0:/docker", "::", "1:a:b:c"] {
             check(nothing, None, None);

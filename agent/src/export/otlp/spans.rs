@@ -11,6 +11,7 @@ use tokengauge_core::inference::{Inference, Outcome, Vantage};
 use tokengauge_core::name::Name;
 use tokengauge_core::semconv::{self, attr, metric};
 use tokengauge_core::stream::Timestamp;
+use tokengauge_core::workload;
 
 use super::Env;
 use super::metrics::error_type;
@@ -150,6 +151,7 @@ fn attributes(i: &Inference, error: Option<String>) -> Vec<KeyValue> {
     a.put(attr::NETWORK_PROTOCOL_VERSION, version);
     a.put(attr::PROCESS_PID, i.process.as_ref().map(|p| i64::from(p.pid)));
     a.put(attr::PROCESS_COMMAND, i.process.as_ref().map(|p| p.command.to_string()));
+    workload::attributes::of_span(i, |name, value| a.0.push(KeyValue::new(name, value.into_owned())));
     a.put(attr::VANTAGE, Some(i.vantage.as_str()));
     a.put(attr::TAP, Some(i.tap.as_str()));
     a.put(attr::API, Some(i.api));
