@@ -11,11 +11,11 @@ from typing import Any
 
 Json = dict[str, Any]
 
-BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE = "#999999", "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
+GREY, ORANGE, SKY, GREEN, VERMILION, PURPLE = "#999999", "#E69F00", "#56B4E9", "#009E73", "#D55E00", "#CC79A7"
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 RATE = "$__rate_interval"
 # The colour of each outcome, the same on every dashboard.
-OUTCOMES = {"completed": BLUE, "failed": VERMILION, "cancelled": ORANGE, "truncated": PURPLE, "lost": BLACK}
+OUTCOMES = {"completed": SKY, "failed": VERMILION, "cancelled": ORANGE, "truncated": PURPLE, "lost": GREY}
 DASHES = ([], [10, 4], [3, 4])
 
 
@@ -140,14 +140,14 @@ def percentiles(title: str, unit: str, metric: str, selector: str, description: 
     """p50, p95 and p99 of a histogram, with the spans of single requests as exemplars."""
     targets = [
         Target(quantile(q, metric, selector), f"p{round(q * 100)}", exemplar=q == 0.99, color=color, dash=dash)
-        for q, color, dash in zip((0.5, 0.95, 0.99), (BLUE, ORANGE, VERMILION), DASHES, strict=True)
+        for q, color, dash in zip((0.5, 0.95, 0.99), (SKY, ORANGE, VERMILION), DASHES, strict=True)
     ]
     return series(title, unit, targets, description + " Points are single requests: click one for its trace.", **more)
 
 
 def stat(title: str, unit: str, expr: str, description: str, *, steps: list[tuple[float | None, str]] | None = None, **more: Any) -> Panel:
-    """One number. Thresholds change its colour from blue over orange to vermilion; the number stands there in any case."""
-    steps = steps or [(None, BLUE)]
+    """One number. Thresholds change its colour from sky blue over orange to vermilion; the number stands there in any case."""
+    steps = steps or [(None, SKY)]
     defaults = {"color": {"mode": "thresholds"}, "thresholds": {"mode": "absolute", "steps": [{"value": v, "color": c} for v, c in steps]}}
     options = {
         "reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False}, "colorMode": "value", "graphMode": "none", "textMode": "auto",
@@ -164,7 +164,7 @@ def bars(title: str, unit: str, targets: list[Target], description: str, **more:
         "namePlacement": "left", "showUnfilled": True, "sizing": "auto", "minVizHeight": 16, "minVizWidth": 8, "maxVizHeight": 40,
         "legend": {"showLegend": False, "displayMode": "hidden", "placement": "bottom", "calcs": []},
     }  # fmt: skip
-    defaults = {"color": fixed(BLUE), "min": 0} | more.pop("defaults", {})
+    defaults = {"color": fixed(SKY), "min": 0} | more.pop("defaults", {})
     return Panel("bargauge", title, unit, targets, description, options=options, defaults=defaults, **more)
 
 

@@ -32,6 +32,9 @@ C
     # shellcheck disable=SC2086 # a list of packages
     (cd "$dir/apt/debs" && apt-get download -qq $packages >&2)
     for deb in "$dir"/apt/debs/*.deb; do dpkg -x "$deb" "$dir/root"; done
+    # Its licence is in the compiler's package, whose name has a version in it.
+    (cd "$dir/apt/debs" && apt-get download -qq "$(basename "$(readlink "$dir/root/usr/share/doc/libgcc-s1")")" >&2)
+    for deb in "$dir"/apt/debs/gcc-*-base_*.deb; do dpkg -x "$deb" "$dir/root"; done
     for deb in "$dir"/apt/debs/*.deb; do dpkg-deb -f "$deb" Package Version | awk '{ printf "%s%s", $2, NR % 2 ? " " : "\n" }'; done |
         grep -v -- -dev >"$dir/packages"
     echo "$packages" >"$dir/done"

@@ -218,6 +218,18 @@ def check_profiles(score: Score, default: str) -> None:
     score.check(result.returncode == 0, f"sidecar.yaml: kubeconform -strict {result.stdout}")
 
 
+def check_dashboards(score: Score) -> None:
+    """A ConfigMap for each dashboard with the file in it, none too large for the API server."""
+    text = template("--set", "grafana.dashboards.enabled=true").stdout
+    files = sorted((CHART / "dashboards").glob("*.json"))
+    inside = [f for f in files if textwrap.indent(f.read_text().strip(), "    ") in text]
+    labels = text.count('grafana_dashboard: "1"')
+    score.check(
+        len(inside) == labels == len(files) > 0 and all(f.stat().st_size < 900_000 for f in files),
+        f"{len(inside)} of {len(files)} dashboards are ConfigMaps, {labels} with Grafana's label",
+    )
+
+
 def config_of(rendered: str) -> str:
     """The agent's file inside the rendered ConfigMap."""
     found = re.search(r"^  tokengauge\.yaml: \|\n((?:    .*\n|\n)*)", rendered, re.M)
@@ -281,6 +293,7 @@ def main() -> None:
         check_schemas(score, name)
     check_broken_is_seen(score, rendered["default"])
     check_operator(score, rendered)
+    check_dashboards(score)
     check_readme(score)
     check_profiles(score, rendered["default"])
     stray = {f.name for f in GOLDEN.iterdir()} - {f"{n}{s}" for n in NAMES for s in (".yaml", ".values.yaml")}

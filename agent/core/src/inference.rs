@@ -444,6 +444,16 @@ impl Inference {
         }
     }
 
+    /// `error.type`: the provider's own code, else how it ended; a client that left is named, since it was no success either.
+    pub fn error_type(&self) -> Option<&str> {
+        match (&self.error, self.outcome) {
+            (Some(e), _) => Some(e.kind.as_str()),
+            (None, Outcome::Cancelled) => Some(Reason::ClientCancelled.as_str()),
+            (None, Outcome::Failed) => Some(crate::semconv::OTHER),
+            (None, _) => None,
+        }
+    }
+
     /// Events with generated output per output token; may exceed 1.
     pub fn batch_ratio(&self) -> Option<f64> {
         let tokens = self.usage?.output.filter(|n| *n > 0)?;

@@ -7,6 +7,7 @@ pub mod anomaly;
 pub mod call;
 pub mod calls;
 pub mod dialect;
+pub mod engine;
 pub mod facts;
 pub mod framing;
 pub mod gaps;

@@ -13,7 +13,10 @@ pub use profile::{In, Profile};
 pub use provider::{provider_of_host, provider_of_server_header};
 
 /// `gen_ai.provider.name` of a server whose host says nothing: someone speaks a known API.
-pub const PROVIDER_OTHER: &str = "_OTHER";
+pub const PROVIDER_OTHER: &str = OTHER;
+
+/// A value that has no name of its own: one of many, or none that is known.
+pub const OTHER: &str = "_OTHER";
 
 /// The event of a span at the instant of the first token.
 pub const EVENT_FIRST_TOKEN: &str = "tokengauge.first_token";
@@ -46,7 +49,7 @@ pub struct Metric {
     pub kind: Kind,
     /// The UCUM unit.
     pub unit: &'static str,
-    /// Bounds of a histogram's buckets.
+    /// Bounds of a histogram's buckets; none where they are those of the server that made it.
     pub buckets: &'static [f64],
     /// Under which profiles it is exported.
     pub under: In,
@@ -80,6 +83,18 @@ pub const GAP: [f64; 25] = [
 pub const SPEED: [f64; 19] =
     [1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 75.0, 100.0, 150.0, 200.0, 300.0, 500.0, 750.0, 1000.0, 2000.0, 5000.0];
 
+impl Metric {
+    /// Whether it is one of ours, and no convention's.
+    pub fn is_own(&self) -> bool {
+        self.name.starts_with("tokengauge.")
+    }
+
+    /// Whether its values are real numbers: gauges, and sums of seconds. Other sums count things.
+    pub fn is_real(&self) -> bool {
+        self.kind == Kind::Gauge || self.unit == "s"
+    }
+}
+
 macro_rules! metrics {
     ($($id:ident = $name:literal, $kind:ident, $unit:literal, $buckets:expr, $under:ident, $doc:literal;)*) => {
         /// Places in the list.
@@ -98,8 +113,8 @@ macro_rules! metrics {
 }
 
 metrics! {
-    CLIENT_OPERATION_DURATION = "gen_ai.client.operation.duration", Histogram, "s", &D14, Old,
-        "GenAI operation duration.";
+    CLIENT_OPERATION_DURATION = "gen_ai.client.operation.duration", Histogram, "s", &D14, Always,
+        "GenAI operation duration; under `main` of embeddings and rerankings only.";
     CLIENT_TIME_TO_FIRST_CHUNK = "gen_ai.client.operation.time_to_first_chunk", Histogram, "s", &D14, Old,
         "Time to receive the first chunk of a streamed response, whatever it holds.";
     CLIENT_TIME_PER_OUTPUT_CHUNK = "gen_ai.client.operation.time_per_output_chunk", Histogram, "s", &D14, Old,
@@ -190,6 +205,10 @@ metrics! {
         "What was asked of the Kubernetes API and what came of it, by name.";
     EXPORT_DROPS = "tokengauge.export.drops", Counter, "{item}", &[], Always,
         "Spans and metric batches that could not be delivered, by signal and reason.";
+    EXPORT_SERIES = "tokengauge.export.series", UpDownCounter, "{series}", &[], Always,
+        "Series of all metrics that the agent holds.";
+    EXPORT_OVERFLOWS = "tokengauge.export.overflows", Counter, "{measurement}", &[], Always,
+        "Measurements that had to share a series: by the attribute whose value became `_OTHER`, or `series` where a metric had too many.";
     SLO_VALID = "tokengauge.slo.events.valid", Counter, "{request}", &[], Always,
         "Requests that count for an objective, good or bad. With .good it adds up over nodes, which ratios do not.";
     SLO_GOOD = "tokengauge.slo.events.good", Counter, "{request}", &[], Always,
@@ -214,6 +233,100 @@ metrics! {
         "What is wrong with the SLO files as they are now. Unless it is 0, what was read before stays in force.";
     SLO_JOURNAL_FAILING = "tokengauge.slo.journal.failing", Gauge, "{state}", &[], Always,
         "1 while the journal cannot be written, so that budgets would not survive a restart; else 0.";
+    CAPTURE_LAG = "tokengauge.capture.lag", Gauge, "s", &[], Always,
+        "How far the parser of a tap was behind the wire at most, in the last half minute or so.";
+    TAP_WORKING = "tokengauge.tap.working", Gauge, "{state}", &[], Always,
+        "By tap: 1 while it is at work; 0 while it starts, is silent, has failed or ended.";
+    TAP_DROPS = "tokengauge.tap.drops", Counter, "{record}", &[], Always,
+        "What each tap lost, by reason: the part of tokengauge.capture.drops that is lost before the exporters' queue.";
+    AGENT_QUEUE = "tokengauge.agent.queue", UpDownCounter, "{inference}", &[], Always,
+        "Finished inferences that wait for the exporters.";
+    AGENT_THREAD_CPU_TIME = "tokengauge.agent.thread.cpu_time", Counter, "s", &[], Always,
+        "Processor time of the agent by the name of the thread.";
+    JSONL_RECORDS = "tokengauge.jsonl.records", Counter, "{record}", &[], Always,
+        "Records for the file of JSON lines: written, or dropped because nothing could be written for too long.";
+    JSONL_FILES = "tokengauge.jsonl.files", Counter, "{file}", &[], Always,
+        "Files of JSON lines: rotated, compressed, deleted as the oldest, torn ends mended; attempts to write or to keep old ones that failed.";
+    HTTP_REQUESTS = "tokengauge.http.requests", Counter, "{request}", &[], Always,
+        "Requests to the agent's own pages: answered; unauthorized among them.";
+    HTTP_CONNECTIONS = "tokengauge.http.connections", Counter, "{connection}", &[], Always,
+        "Connections to the agent's own pages that came to nothing: refused because there were too many, broken before a request.";
+    PROCESS_CPU_TIME = "process.cpu.time", Counter, "s", &[], Always,
+        "Processor time of the agent, by mode.";
+    PROCESS_MEMORY_USAGE = "process.memory.usage", UpDownCounter, "By", &[], Always,
+        "Resident memory of the agent.";
+    PROCESS_MEMORY_VIRTUAL = "process.memory.virtual", UpDownCounter, "By", &[], Always,
+        "Address space of the agent.";
+    PROCESS_THREAD_COUNT = "process.thread.count", UpDownCounter, "{thread}", &[], Always,
+        "Threads of the agent.";
+    PROCESS_FD_COUNT = "process.unix.file_descriptor.count", UpDownCounter, "{file_descriptor}", &[], Always,
+        "Open file descriptors of the agent.";
+    PROCESS_UPTIME = "process.uptime", Gauge, "s", &[], Always,
+        "How long the agent has been running.";
+
+    // What inference servers say of themselves (`engine`). Counters and histograms since the agent first read the server.
+    ENGINE_UP = "tokengauge.engine.up", Gauge, "{state}", &[], Always,
+        "1 when the last scrape of the server gave figures; else 0.";
+    ENGINE_SCRAPES = "tokengauge.engine.scrapes", Counter, "{scrape}", &[], Always,
+        "Scrapes of the server by result.";
+    ENGINE_BAD_LINES = "tokengauge.engine.bad_lines", Counter, "{line}", &[], Always,
+        "What could not be read of the server's text: bad lines, histograms that contradict themselves, series beyond the bound.";
+    ENGINE_RUNNING = "tokengauge.engine.requests.running", Gauge, "{request}", &[], Always,
+        "Requests that the engine works on.";
+    ENGINE_WAITING = "tokengauge.engine.requests.waiting", Gauge, "{request}", &[], Always,
+        "Requests that wait for the engine.";
+    ENGINE_FINISHED = "tokengauge.engine.requests.finished", Counter, "{request}", &[], Always,
+        "Requests that the engine finished, by its own reason where it gives one.";
+    ENGINE_FAILED = "tokengauge.engine.requests.failed", Counter, "{request}", &[], Always,
+        "Requests that failed or were aborted by the engine's count, by its own reason where it gives one.";
+    ENGINE_PREEMPTIONS = "tokengauge.engine.preemptions", Counter, "{preemption}", &[], Always,
+        "Requests that had to give up their KV cache for others (vLLM: preempted; SGLang: retracted).";
+    ENGINE_KV_CACHE_USAGE = "tokengauge.engine.kv_cache.usage", Gauge, "1", &[], Always,
+        "The share of the KV cache that is in use.";
+    ENGINE_PREFIX_QUERIES = "tokengauge.engine.prefix_cache.queries", Counter, "{token}", &[], Always,
+        "Prompt tokens that were looked for in the prefix cache.";
+    ENGINE_PREFIX_HITS = "tokengauge.engine.prefix_cache.hits", Counter, "{token}", &[], Always,
+        "Prompt tokens that were found in the prefix cache.";
+    ENGINE_PREFIX_HIT_SHARE = "tokengauge.engine.prefix_cache.hit_share", Gauge, "1", &[], Always,
+        "The share of hits in the prefix cache as the engine itself works it out, over a time of its own choice.";
+    ENGINE_PROMPT_TOKENS = "tokengauge.engine.prompt_tokens", Counter, "{token}", &[], Always,
+        "Prompt tokens by the engine's count; llama.cpp leaves cached ones out, the others do not.";
+    ENGINE_GENERATION_TOKENS = "tokengauge.engine.generation_tokens", Counter, "{token}", &[], Always,
+        "Generated tokens by the engine's count.";
+    ENGINE_TTFT = "tokengauge.engine.time_to_first_token", Histogram, "s", &[], Always,
+        "From the request's arrival in the engine's own process to its first token; Triton: to the first response. The server's own bounds.";
+    ENGINE_ITL = "tokengauge.engine.inter_token_latency", Histogram, "s", &[], Always,
+        "vLLM: between two steps that gave a request tokens; SGLang: per token. The server's own bounds.";
+    ENGINE_TPOT = "tokengauge.engine.time_per_output_token", Histogram, "s", &[], Always,
+        "(last - first token) / (tokens - 1) of requests with two tokens or more. The server's own bounds.";
+    ENGINE_QUEUE = "tokengauge.engine.queue_time", Histogram, "s", &[], Always,
+        "From queued to scheduled. The server's own bounds.";
+    ENGINE_PREFILL = "tokengauge.engine.prefill_time", Histogram, "s", &[], Always,
+        "From scheduled to the first token. The server's own bounds.";
+    ENGINE_DECODE = "tokengauge.engine.decode_time", Histogram, "s", &[], Always,
+        "From the first to the last token. The server's own bounds.";
+    ENGINE_INFERENCE = "tokengauge.engine.inference_time", Histogram, "s", &[], Always,
+        "From scheduled to the last token. The server's own bounds.";
+    ENGINE_E2E = "tokengauge.engine.request_time", Histogram, "s", &[], Always,
+        "From the request's arrival in the engine's own process to its end. The server's own bounds.";
+    ENGINE_SPENT_QUEUE = "tokengauge.engine.spent.queue", Counter, "s", &[], Always,
+        "Time that requests waited, added up, of servers that tell only the sum.";
+    ENGINE_SPENT_PREFILL = "tokengauge.engine.spent.prefill", Counter, "s", &[], Always,
+        "Time spent on prompts, added up, of servers that tell only the sum.";
+    ENGINE_SPENT_DECODE = "tokengauge.engine.spent.decode", Counter, "s", &[], Always,
+        "Time spent on generation, added up, of servers that tell only the sum.";
+    ENGINE_SPENT_INFERENCE = "tokengauge.engine.spent.inference", Counter, "s", &[], Always,
+        "Time that requests were worked on, added up, of servers that tell only the sum.";
+    ENGINE_SPENT_REQUEST = "tokengauge.engine.spent.request", Counter, "s", &[], Always,
+        "Time that requests took, added up, of servers that tell only the sum.";
+    ENGINE_WIRE_OUTPUT_TOKENS = "tokengauge.engine.wire.output_tokens", Counter, "{token}", &[], Always,
+        "Output tokens of the inferences that were seen on the wire at this server's address, since it was first read.";
+    ENGINE_TOKEN_COVERAGE = "tokengauge.engine.wire.token_coverage", Gauge, "1", &[], Always,
+        "Output tokens on the wire / generated tokens by the engine's count, over the last 20 scrapes; less than 1 is capture loss. \
+        Absent where the engine counts none or an answer told no usage.";
+    ENGINE_TTFT_EXCESS = "tokengauge.engine.wire.time_to_first_token_excess", Gauge, "s", &[], Always,
+        "Mean TTFT on the wire - mean TTFT of the engine, over the last 20 scrapes: HTTP, network, tokeniser. Absent unless both counted as \
+        many requests, within a twentieth.";
 }
 
 /// The name that a metric has in Prometheus under the translator's default strategy (`UnderscoreEscapingWithSuffixes`).
@@ -262,12 +375,14 @@ mod tests {
         for m in metric::ALL {
             let dotted = m.name.split('.').all(|p| !p.is_empty() && p.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'));
             assert!(dotted && !m.name.ends_with("total") && !m.name.contains("second"), "{}", m.name);
-            assert!(m.name.starts_with("gen_ai.") || m.name.starts_with("tokengauge."), "{}", m.name);
+            assert!(["gen_ai.", "tokengauge.", "process."].iter().any(|p| m.name.starts_with(p)), "{}", m.name);
             let rate = ["rate", "per_s", "throughput"].iter().any(|w| m.name.contains(w));
             assert!(!(rate && m.unit.contains('/')), "{}: a rate word and a rate unit", m.name);
             let unit = m.unit == "s" || m.unit == "By" || m.unit.starts_with('{') || m.unit == "1" && m.kind == Kind::Gauge;
             assert!(unit, "{}: {}", m.name, m.unit);
-            assert_eq!(m.kind == Kind::Histogram, !m.buckets.is_empty(), "{}", m.name);
+            // Histograms of inference servers have the servers' own bounds.
+            let foreign = m.name.starts_with("tokengauge.engine.");
+            assert_eq!(m.kind == Kind::Histogram && !foreign, !m.buckets.is_empty(), "{}", m.name);
             assert!(m.buckets.is_sorted_by(|a, b| a < b), "{}: bounds", m.name);
             let name = prometheus_name(m);
             let words: Vec<_> = name.split('_').collect();

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokengauge_core::inference::Inference;
 use tokengauge_core::stats::Snapshot;
@@ -26,7 +27,7 @@ use crate::export::{ExportError, Exporter};
 use crate::vitals::EXPORT_QUEUE_FULL;
 
 /// `slo` of the configuration.
-#[derive(Deserialize, Clone, Debug, PartialEq)]
+#[derive(Deserialize, JsonSchema, Clone, Debug, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
     /// Files, and folders with everything in them that ends in `.yaml`, `.yml` or `.json`.

@@ -4,7 +4,7 @@ pub mod backtest;
 pub mod clock;
 mod convert;
 mod explain;
-mod files;
+pub(crate) mod files;
 pub mod journal;
 pub mod live;
 pub mod records;

@@ -64,6 +64,12 @@ pub const PROCESS_COMMAND: &str = "tokengauge.process.command";
 pub const VANTAGE: &str = "tokengauge.vantage";
 /// `tls`, `pcap`, …
 pub const TAP: &str = "tokengauge.tap";
+/// Which tap: what it watches.
+pub const TAP_NAME: &str = "tokengauge.tap.name";
+/// `user` or `system`.
+pub const CPU_MODE: &str = "cpu.mode";
+/// Name of a thread.
+pub const THREAD_NAME: &str = "thread.name";
 /// The wire format.
 pub const API: &str = "tokengauge.api";
 /// `completed`, `failed`, `cancelled`, `truncated`, `lost`.
@@ -78,6 +84,8 @@ pub const RESULT: &str = "tokengauge.result";
 pub const MODE: &str = "tokengauge.mode";
 /// Which of a tap's further counters.
 pub const COUNTER: &str = "tokengauge.counter";
+/// The attribute that ran out of room.
+pub const ATTRIBUTE: &str = "tokengauge.attribute";
 /// `spans` or `metrics`.
 pub const SIGNAL: &str = "tokengauge.signal";
 /// Events with generated output.
@@ -96,5 +104,9 @@ pub const SLO_OBJECTIVE_NAME: &str = "tokengauge.slo.objective.name";
 pub const SLO_WINDOW: &str = "tokengauge.slo.window";
 /// `page` or `ticket`.
 pub const SLO_SEVERITY: &str = "tokengauge.slo.severity";
+/// The kind of an inference server that was scraped: `vllm`, `llama.cpp`, …
+pub const ENGINE: &str = "tokengauge.engine";
+/// Which of a server's engines: its data-parallel rank, where it names one.
+pub const ENGINE_RANK: &str = "tokengauge.engine.rank";
 /// Before the name of a dimension: the value of a grouped SLO's group, e.g. `tokengauge.slo.group.model`.
 pub const SLO_GROUP_PREFIX: &str = "tokengauge.slo.group.";
