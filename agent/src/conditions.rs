@@ -5,6 +5,7 @@ use std::sync::{Arc, PoisonError};
 
 use tokengauge_core::stats::snapshot::Area;
 
+use crate::enrich::kubernetes::{self, Mode};
 use crate::export::jsonl::file;
 use crate::export::otlp::carrier::Signal;
 use crate::export::otlp::delivery::Delivery;
@@ -54,6 +55,17 @@ pub fn delivery(health: &Health, delivery: Arc<Delivery>) {
             Some(trouble) => (Level::Degraded, format!("{trouble}; {waiting} items wait")),
             None => (Level::Good, format!("{waiting} items wait")),
         }
+    });
+}
+
+/// Where names come from is among what is shown of the agent's health.
+pub fn names_of_pods(health: &Health, shared: &Arc<kubernetes::Shared>) {
+    let shared = Arc::clone(shared);
+    health.condition("names of pods", move || match shared.mode() {
+        Mode::Api => (Level::Good, format!("from the Kubernetes API, {} pods", shared.book().pods())),
+        Mode::Starting => (Level::Good, "none yet".to_owned()),
+        Mode::Kubelet => (Level::Degraded, "from the kubelet: far ends in other nodes have none".to_owned()),
+        Mode::Cgroup => (Level::Degraded, "none, only ids: neither the API nor the kubelet answers, or lets us ask".to_owned()),
     });
 }
 

@@ -290,6 +290,9 @@ impl Config {
         if self.slo.as_ref().is_some_and(|s| s.files.is_empty()) {
             return wrong("slo.files".into(), "is empty: expected files or folders with objectives".into());
         }
+        if let Err((key, what)) = self.kubernetes.check() {
+            return wrong(format!("kubernetes.{key}"), what);
+        }
         if let Some(Jsonl { path, rotate: Some(rotate) }) = &self.jsonl {
             if path == Path::new("-") {
                 return wrong("jsonl.rotate".into(), "standard output cannot be rotated".into());
@@ -306,9 +309,6 @@ impl Config {
         }
         if let Err(what) = self.engines.check() {
             return wrong("engines".into(), what);
-        }
-        if let Err((key, what)) = self.kubernetes.check() {
-            return wrong(format!("kubernetes.{key}"), what);
         }
         if let Err(what) = self.otlp.check() {
             return wrong("otlp".into(), what);

@@ -23,6 +23,7 @@ use crate::export::jsonl::lines::Lines;
 use crate::export::metrics::names::Models;
 use crate::export::metrics::objectives::Objectives;
 use crate::export::metrics::{Metrics, Recording};
+use crate::export::observe::Tell;
 use crate::export::otlp::{Otlp, environment, resource, settings};
 use crate::export::prometheus::Endpoint;
 use crate::export::{ExportError, Exporter};
@@ -102,7 +103,13 @@ pub fn run(args: &RunArgs) -> Result<bool, RunError> {
     own.pages = server.as_ref().map(Server::counters);
     let builder = Running::builder().health(Arc::clone(&health)).vitals(Arc::clone(&own.vitals));
     let (mut agent, mut names) = (builder.options(options()).stop_flag(stop.clone()), Vec::new());
-    agent = agent.enricher(Enricher::start(&config.kubernetes, &environment));
+    let enricher = Enricher::start(&config.kubernetes, &environment);
+    if let Some(shared) = enricher.shared() {
+        metrics.group_by(config.kubernetes.dimensions());
+        conditions::names_of_pods(&health, &shared);
+        metrics.watch(move |tell: &mut Tell<'_>| shared.observe(tell));
+    }
+    agent = agent.enricher(enricher);
     if config.taps.tls.enabled {
         conditions::libraries(&health, &own.vitals);
     }

@@ -4,12 +4,13 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use tokengauge_core::workload::MAX_LABELS;
 use tokengauge_core::workload::attributes::Dimension;
 
 /// `kubernetes`.
-#[derive(Deserialize, Clone, Debug, PartialEq)]
+#[derive(Deserialize, JsonSchema, Clone, Debug, PartialEq)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
     /// `auto`: where the agent runs in a pod (`KUBERNETES_SERVICE_HOST` is set); `true`: always, by `KUBECONFIG` outside of one; `false`: never.
@@ -53,8 +54,8 @@ impl Default for Config {
 }
 
 /// `kubernetes.enabled`.
-#[derive(Deserialize, Clone, Copy, Debug, PartialEq, Eq, Default)]
-#[serde(try_from = "Switch")]
+#[derive(Deserialize, Serialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[serde(try_from = "Switch", into = "Switch")]
 pub enum Enabled {
     /// In a pod.
     #[default]
@@ -66,11 +67,23 @@ pub enum Enabled {
 }
 
 /// How YAML may write it: as a boolean or as a word.
-#[derive(Deserialize)]
+#[derive(Deserialize, Serialize, JsonSchema)]
 #[serde(untagged)]
 enum Switch {
+    /// `true`, `false`.
     Bool(bool),
+    /// `auto`.
     Word(String),
+}
+
+impl From<Enabled> for Switch {
+    fn from(enabled: Enabled) -> Self {
+        match enabled {
+            Enabled::Auto => Self::Word("auto".into()),
+            Enabled::Yes => Self::Bool(true),
+            Enabled::No => Self::Bool(false),
+        }
+    }
 }
 
 impl TryFrom<Switch> for Enabled {
@@ -87,7 +100,7 @@ impl TryFrom<Switch> for Enabled {
 }
 
 /// `kubernetes.peers`.
-#[derive(Deserialize, Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Deserialize, Serialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[serde(rename_all = "snake_case")]
 pub enum Peers {
     /// The API is asked for an address when a record has it, and the answer kept for a minute.
@@ -100,7 +113,7 @@ pub enum Peers {
 }
 
 /// `kubernetes.kubelet`.
-#[derive(Deserialize, Clone, Debug, Default, PartialEq)]
+#[derive(Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
 #[serde(deny_unknown_fields, default)]
 pub struct Kubelet {
     /// Its address; else `https://HOST:10250`, with `HOST_IP` of the environment, or the node's name.
@@ -248,7 +261,7 @@ kubelet: {endpoint: 'https://127.0.0.1:10250', ca_file: /ca.pem, insecure_skip_v
     #[test]
     fn what_is_wrong_is_said() {
         for (text, want) in [
-            ("enabled: maybe", "enabled: `maybe` is none of `auto`, `true`, `false`"),
+            ("enabled: maybe", "`maybe` is none of `auto`, `true`, `false`"),
             ("labels: [a b]", "labels[0]: `a b` is no key of a label"),
             ("annotations: [ok, /x]", "annotations[1]: `/x` is no key"),
             ("metric_attributes: [pods]", "metric_attributes[0]: `pods` is none of `namespace`, `workload`"),

@@ -153,8 +153,13 @@ impl Pod {
         let Object { metadata, spec, status } = object;
         let (uid, name) = (Name::new(&metadata.uid)?, Name::new(&metadata.name)?);
         let ended = matches!(status.phase.as_str(), "Succeeded" | "Failed");
-        let mut ips: Vec<IpAddr> = status.pod_ips.iter().map(|p| &p.ip).chain(&status.pod_ip).filter_map(|ip| ip.parse().ok()).collect();
-        ips.dedup();
+        let mut ips: Vec<IpAddr> = Vec::new();
+        for ip in status.pod_ips.iter().map(|p| &p.ip).chain(&status.pod_ip).filter_map(|ip| ip.parse().ok()) {
+            // `podIP` is the first of `podIPs`.
+            if !ips.contains(&ip) {
+                ips.push(ip);
+            }
+        }
         let pod_ip = ips.first().copied();
         if spec.host_network || ended {
             ips.clear();
@@ -262,6 +267,7 @@ fn containers(status: &Status, pod: &Workload) -> Vec<(Name, Arc<Workload>)> {
 }
 
 #[cfg(test)]
+#[allow(missing_docs, reason = "other tests make pods by it")]
 pub mod tests {
     use super::*;
     use serde_json::{Value, json};

@@ -14,6 +14,7 @@ use tokengauge_core::semconv::{Profile, attr, metric};
 use tokengauge_core::stats::store::{DEFAULT_LIMIT, Shape, Told};
 use tokengauge_core::stats::{Snapshot, Store};
 use tokengauge_core::stream::Timestamp;
+use tokengauge_core::workload::attributes::Dimension;
 
 use super::observe::{Observe, Tell};
 use super::otlp::Env;
@@ -96,6 +97,11 @@ impl Metrics {
         let shape = Shape { limit: config.limit, exponential: histograms.eq_ignore_ascii_case("base2_exponential_bucket_histogram") };
         let recorder = Recorder::new(Store::new(shape, now()), profile, Exemplars::from_env(env), Models::new(config)?, config.values);
         Ok(Self(Arc::new(Mutex::new(Inner { recorder, observers: Vec::new() }))))
+    }
+
+    /// Groups by these of both ends of a connection as well, from now on.
+    pub fn group_by(&self, ends: Vec<Dimension>) {
+        self.lock().recorder.group_by(ends);
     }
 
     /// Adds something that is asked at each collection. It must not use these [`Metrics`] when it is.

@@ -1,6 +1,5 @@
 //! Requests to an API server or a kubelet: bounded answers, one small error. Tokens and authorities are kube's matter.
 
-use std::error::Error as _;
 use std::time::Duration;
 
 use http::{Request, StatusCode};

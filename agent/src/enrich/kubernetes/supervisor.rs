@@ -37,7 +37,7 @@ const RESUMES: u32 = 5;
 /// The thread's function. It ends with the process.
 pub fn run(shared: Arc<Shared>, asked: Receiver<Question>) {
     // Two crypto providers are in the tree (ring, aws-lc-rs), so that rustls wants to be told; whoever was first is right.
-    let _ = rustls::crypto::ring::default_provider().install_default();
+    let _ = tokio_rustls::rustls::crypto::ring::default_provider().install_default();
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {

@@ -12,6 +12,7 @@ use tokengauge_core::stats::Store;
 use tokengauge_core::stats::sets::{Attribute, Set, Value};
 use tokengauge_core::stats::top::Top;
 use tokengauge_core::stream::Timestamp;
+use tokengauge_core::workload::attributes::{self, Dimension};
 
 use super::names::Models;
 use crate::export::otlp::Env;
@@ -87,6 +88,8 @@ struct Values {
     models: Models,
     tops: FxHashMap<&'static str, Top>,
     limit: usize,
+    /// What of both ends is grouped by.
+    ends: Vec<Dimension>,
 }
 
 impl Values {
@@ -110,6 +113,9 @@ impl Values {
                 out.push(self.text(name, &model, now));
             }
         }
+        let ends = std::mem::take(&mut self.ends);
+        attributes::of_point(i, &ends, |name, value| out.push(self.text(name, value.as_str(), now)));
+        self.ends = ends;
     }
 
     /// Where the request went: of the conventions' metrics.
@@ -126,8 +132,13 @@ impl Values {
 impl Recorder {
     /// Records into `store`; `values` is how many values an attribute may have.
     pub fn new(store: Store, profile: Profile, exemplars: Exemplars, models: Models, values: usize) -> Self {
-        let values = Values { models, tops: FxHashMap::default(), limit: values };
+        let values = Values { models, tops: FxHashMap::default(), limit: values, ends: Vec::new() };
         Self { store, profile, exemplars, values, alike: FxHashMap::default(), scratch: Vec::new() }
+    }
+
+    /// Groups by these of both ends as well.
+    pub fn group_by(&mut self, ends: Vec<Dimension>) {
+        self.values.ends = ends;
     }
 
     /// How often a value became `_OTHER`, by attribute, and how often a series was shared for lack of room.

@@ -95,7 +95,7 @@ impl<'a> Observed<'a> {
             None => Workload::new(process.map(|_| &NOBODY)?),
         };
         if let (None, Some(process)) = (workload.name, process) {
-            (workload.kind, workload.name) = (Some(PROCESS), Some(&process.command));
+            (workload.kind, workload.name) = (Some(PROCESS), Some(&*process.command));
         }
         let process = process.map(|p| Process { pid: p.pid, command: Cow::Borrowed(&*p.command) });
         Some(Self { workload, process })
