@@ -418,7 +418,10 @@ log: tokengauge=debug
             ("jsonl: {path: x, rotate: {keep: 0}}\n", "x.yaml: jsonl.rotate: keep: 0 is not between 1 and 10000"),
             ("jsonl: {path: '-', rotate: {}}\n", "x.yaml: jsonl.rotate: standard output cannot be rotated"),
             ("kubernetes: {wait_ms: 40000}\n", "x.yaml: kubernetes.wait_ms: 40000 is more than 30000"),
-            ("otlp: {protocol: http}\n", "x.yaml:1:18: otlp.protocol: unknown variant `http`, expected `grpc` or `http/protobuf`"),
+            (
+                "otlp: {protocol: http}\n",
+                "x.yaml:1:18: otlp.protocol: unknown variant `http`, expected one of `grpc`, `http/protobuf`, `http/json`",
+            ),
         ] {
             assert_eq!(check(text).unwrap_err(), want);
         }

@@ -263,7 +263,7 @@ def errors(score: Told, children: Children, folder: Path) -> None:
     receiver.answers = itertools.cycle(cycle)
     receiver.up()
     agent = Agent(children, folder, otlp(receiver.port, folder / "queue"), 0, OTEL_BSP_SCHEDULE_DELAY="100", OTEL_BSP_MAX_EXPORT_BATCH_SIZE="200")
-    agent.until("many answers", lambda line: line["made"] > 10 * RATE)
+    agent.until("many answers", lambda line: line["traces"]["retries"] > 5 and receiver.refused > 0 and receiver.rejected > 0)
     receiver.answers = itertools.repeat(Answer())
     line = agent.last()
     agent.until("an empty queue", lambda now: now["made"] > line["made"] + RATE and now["traces"]["disk_items"] == 0)

@@ -325,7 +325,9 @@ fn one_error_type(tree: &Tree) -> Vec<String> {
 
 fn names(tree: &Tree) -> Vec<String> {
     let ours = |path: &str| {
-        (path.starts_with("agent/src/") || path.starts_with("agent/core/src/") || path.starts_with("ebpf/")) && path.ends_with(".rs")
+        (path.starts_with("agent/src/") || path.starts_with("agent/core/src/") || path.starts_with("ebpf/"))
+            && path.ends_with(".rs")
+            && !path.ends_with("_tests.rs")
     };
     let files = tree.iter().filter(|(path, _)| ours(path) && !path.starts_with("agent/core/src/semconv"));
     let found = |(path, text): (&String, &String)| {

@@ -11,42 +11,19 @@
 //! come all at once. Then the disk is emptied, oldest first, while what is new goes out directly. Metrics keep their order, one request at a
 //! time: a store of time series refuses what is older than what it has.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::hash::{BuildHasher as _, Hasher as _};
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Notify;
 use tokio::task::{Id, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
-use super::carrier::Signal;
 use super::client::{Client, Failure, Reply};
-use super::delivery::{Delivery, Loss, Part};
-use super::disk::{Bounds, Place, Queue};
+use super::delivery::{Loss, Part};
+use super::disk::{Place, Queue};
+use super::inbox::Shared;
 use super::parcel::Parcel;
-
-/// How a lane behaves.
-#[derive(Clone, Debug)]
-pub struct Policy {
-    /// Requests that may be under way at once.
-    pub concurrent: usize,
-    /// Whether requests must arrive in the order in which they were made.
-    pub ordered: bool,
-    /// Bytes that may wait in memory.
-    pub memory_bytes: usize,
-    /// Items that may wait in memory, where that is bounded too.
-    pub max_items: Option<u64>,
-    /// Distance of the readings of cumulative metrics that are kept while they cannot be delivered.
-    pub readings: Duration,
-    /// Time between two requests from what has waited.
-    pub pace: Duration,
-    /// First and longest time between two attempts.
-    pub retry: (Duration, Duration),
-    /// The folder for what waits, and its bounds.
-    pub disk: Option<(PathBuf, Bounds)>,
-}
 
 /// A receiver's `Retry-After` is obeyed up to this.
 const LONGEST_WAIT: Duration = Duration::from_secs(3_600);
@@ -57,103 +34,6 @@ const OPEN_AGAIN: Duration = Duration::from_secs(10);
 const SYNC: Duration = Duration::from_secs(10);
 /// What is left of a shutdown's time to write to disk what was not delivered.
 const LAST: Duration = Duration::from_millis(300);
-
-/// What a lane and those who feed it share.
-#[derive(Debug)]
-pub struct Shared {
-    /// The lane's signal.
-    pub signal: Signal,
-    policy: Policy,
-    inbox: Mutex<Inbox>,
-    wake: Notify,
-    delivery: Arc<Delivery>,
-}
-
-#[derive(Debug, Default)]
-struct Inbox {
-    parcels: VecDeque<Parcel>,
-    bytes: usize,
-    items: u64,
-    /// Readings so far; 0 before the first.
-    reading: u64,
-    /// When everything must have ended.
-    stop: Option<Instant>,
-}
-
-impl Inbox {
-    fn pop(&mut self) -> Option<Parcel> {
-        let parcel = self.parcels.pop_front()?;
-        self.bytes -= parcel.len();
-        self.items -= u64::from(parcel.items);
-        Some(parcel)
-    }
-
-    fn add(&mut self, parcel: &Parcel) {
-        self.bytes += parcel.len();
-        self.items += u64::from(parcel.items);
-    }
-}
-
-impl Shared {
-    /// What a lane of `signal` is fed through.
-    pub fn new(signal: Signal, policy: Policy, delivery: Arc<Delivery>) -> Self {
-        Self { signal, policy, inbox: Mutex::default(), wake: Notify::new(), delivery }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inbox> {
-        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Takes a request that was made at `at`, Unix nanoseconds. When too much waits the oldest goes.
-    pub fn put(&self, request: Vec<u8>, items: u32, at: u64) {
-        let mut inbox = self.lock();
-        let reading = Some(inbox.reading).filter(|n| *n > 0);
-        let parcel = Parcel::new(request, items, at, reading);
-        self.delivery.hold(self.signal, items.into(), parcel.len());
-        inbox.add(&parcel);
-        inbox.parcels.push_back(parcel);
-        self.trim(&mut inbox);
-        drop(inbox);
-        self.wake.notify_one();
-    }
-
-    /// What comes from here on is a new reading of everything cumulative.
-    pub fn reading(&self) {
-        self.lock().reading += 1;
-    }
-
-    /// Says that everything must have ended by then.
-    pub fn stop(&self, by: Instant) {
-        self.lock().stop = Some(by);
-        self.wake.notify_one();
-    }
-
-    fn trim(&self, inbox: &mut Inbox) {
-        let over = |inbox: &Inbox| inbox.bytes > self.policy.memory_bytes || self.policy.max_items.is_some_and(|n| inbox.items > n);
-        while inbox.parcels.len() > 1 && over(inbox) {
-            if let Some(parcel) = inbox.pop() {
-                self.gone(&parcel);
-                self.delivery.lose(self.signal, Loss::QueueFull, parcel.items.into());
-            }
-        }
-    }
-
-    /// A parcel waits in memory no longer.
-    fn gone(&self, parcel: &Parcel) {
-        self.delivery.release(self.signal, parcel.items.into(), parcel.len());
-    }
-
-    fn unpop(&self, parcel: Parcel) {
-        let mut inbox = self.lock();
-        inbox.add(&parcel);
-        inbox.parcels.push_front(parcel);
-        self.trim(&mut inbox);
-    }
-
-    fn pressed(&self) -> bool {
-        self.lock().bytes > self.policy.memory_bytes / 2
-    }
-}
 
 /// The receiver does not take anything.
 #[derive(Debug)]
@@ -221,7 +101,7 @@ impl Lane {
     /// Until it is told to stop.
     pub async fn run(mut self) {
         let stop = loop {
-            if let Some(stop) = self.shared.lock().stop {
+            if let Some(stop) = self.shared.stopped() {
                 break stop;
             }
             let now = Instant::now();
@@ -280,24 +160,11 @@ impl Lane {
         if self.down.is_none() && !self.shared.pressed() {
             return;
         }
-        self.thin();
-        let Some(queue) = self.queue.as_mut().filter(|_| now >= self.disk_from) else {
-            let mut inbox = self.shared.lock();
-            let before = inbox.bytes;
-            inbox.parcels.iter_mut().for_each(Parcel::shrink);
-            inbox.bytes = inbox.parcels.iter().map(Parcel::len).sum();
-            let less = before.saturating_sub(inbox.bytes);
-            drop(inbox);
-            self.shared.delivery.release(self.shared.signal, 0, less);
-            return;
-        };
+        self.shared.thin(&mut self.kept);
+        let Some(queue) = self.queue.as_mut().filter(|_| now >= self.disk_from) else { return self.shared.shrink() };
         let mut failed = None;
         loop {
-            // The newest reading may be superseded yet.
-            let mut inbox = self.shared.lock();
-            let ready = inbox.parcels.front().is_some_and(|p| p.reading.is_none());
-            let Some(parcel) = ready.then(|| inbox.pop()).flatten() else { break };
-            drop(inbox);
+            let Some(parcel) = self.shared.pop_settled() else { break };
             match queue.push(&parcel, wall()) {
                 Ok(()) => self.shared.gone(&parcel),
                 Err(error) => {
@@ -310,42 +177,6 @@ impl Lane {
         match failed {
             Some(error) => self.disk_failed(error.to_string(), now + DISK_AGAIN),
             None => _ = self.shared.delivery.say(self.shared.signal, Part::Disk, None),
-        }
-    }
-
-    /// Of readings that a newer one has followed, keeps one in so much time. What is kept is expendable no longer.
-    fn thin(&mut self) {
-        let every = u64::try_from(self.shared.policy.readings.as_nanos()).unwrap_or(u64::MAX);
-        let mut inbox = self.shared.lock();
-        let (newest, mut deciding) = (inbox.reading, None);
-        if inbox.parcels.iter().all(|p| p.reading.is_none_or(|r| r == newest)) {
-            return;
-        }
-        let (all, mut superseded) = (std::mem::take(&mut inbox.parcels), Vec::new());
-        for mut parcel in all {
-            if let Some(reading) = parcel.reading.filter(|r| *r != newest) {
-                let keep = match deciding {
-                    Some((of, keep)) if of == reading => keep,
-                    _ => self.kept.is_none_or(|kept| parcel.at.saturating_sub(kept) >= every),
-                };
-                deciding = Some((reading, keep));
-                if !keep {
-                    superseded.push(parcel);
-                    continue;
-                }
-                self.kept = Some(parcel.at);
-                parcel.reading = None;
-            }
-            inbox.parcels.push_back(parcel);
-        }
-        for parcel in &superseded {
-            inbox.bytes -= parcel.len();
-            inbox.items -= u64::from(parcel.items);
-        }
-        drop(inbox);
-        for parcel in superseded {
-            self.shared.gone(&parcel);
-            self.shared.delivery.lose(self.shared.signal, Loss::Superseded, parcel.items.into());
         }
     }
 
@@ -378,7 +209,7 @@ impl Lane {
             if self.recovering && !probe && now < self.next_old {
                 return Some(self.next_old);
             }
-            let Some(parcel) = self.shared.lock().pop() else {
+            let Some(parcel) = self.shared.pop() else {
                 self.recovering = false;
                 return wake;
             };
@@ -514,7 +345,7 @@ impl Lane {
         while !keep {
             let now = Instant::now();
             let wake = self.launch(now, false).unwrap_or(until).min(until);
-            if now >= until || (self.flights.is_empty() && self.shared.lock().parcels.is_empty()) {
+            if now >= until || (self.flights.is_empty() && self.shared.is_empty()) {
                 break;
             }
             self.event(wake).await;
@@ -523,7 +354,7 @@ impl Lane {
         let mut left: Vec<Parcel> =
             std::mem::take(&mut self.flights).into_values().filter(|f| f.place.is_none()).map(|f| f.parcel).collect();
         left.sort_by_key(|p| p.at);
-        left.extend(std::iter::from_fn(|| self.shared.lock().pop()));
+        left.extend(std::iter::from_fn(|| self.shared.pop()));
         let (mut kept, mut lost) = (0, 0);
         for parcel in left {
             self.shared.gone(&parcel);
