@@ -3,7 +3,7 @@ CARGO ?= cargo
 export TOKENGAUGE ?= $(CURDIR)/target/release/tokengauge
 export TOKENGAUGE_CACHE ?= $(CURDIR)/target/real
 
-.PHONY: help setup build dist demo test test-real test-stack dashboards sdks image test-image test-k8s test-bad test-tls test-slo test-jsonl test-live bench fuzz ebpf lint ci
+.PHONY: help setup build dist demo test test-real test-stack dashboards sdks image test-image test-k8s test-bad test-tls test-slo test-jsonl test-outage test-live bench fuzz ebpf lint ci
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -57,6 +57,9 @@ test-slo: build ## objectives against the tools of Go, promtool, and a real Prom
 	tests/slo/setup.sh && python3 tests/slo/compare.py $(if $(wildcard ../shared/fixtures/slo/index.json),--index ../shared/fixtures/slo)
 	tests/slo/backtest.py && tests/slo/kill.sh
 	tests/real/setup-go.sh prometheus alertmanager && python3 tests/slo/promtool.py && python3 tests/slo/alerts.py
+
+test-outage: setup ## an hour without a receiver (compressed), kill -9, a full disk, slow and wrong answers, a real Collector
+	tests/real/setup-go.sh collector && $(CARGO) build --release --locked -p tokengauge --example outage_load && python3 tests/outage/run.py
 
 test-jsonl: setup ## the file of records under kill -9 and on a full disk
 	tests/jsonl/kill.sh

@@ -36,7 +36,7 @@ fn main() -> ExitCode {
     let (began, clock) = (Instant::now(), SystemTime::now);
     while began.elapsed() < Duration::from_secs(seconds) {
         for _ in 0..BATCH {
-            record.request.model = Some(Name::new(&format!("n{next}")));
+            record.request.model = Name::new(&format!("n{next}"));
             file.inference(&record);
             next += 1;
         }

@@ -16,13 +16,13 @@ use std::time::{Duration, Instant, SystemTime};
 use tokengauge_core::inference::Inference;
 use tokengauge_core::pipeline::{Options, PipelineStats};
 use tokengauge_core::stats::{Aggregator, Snapshot};
-use tokengauge_core::stream::{TapKind, Timestamp};
+use tokengauge_core::stream::Timestamp;
 
 use crate::driver::{Driver, Progress, Source};
 use crate::export::Exporter;
-use crate::health::{Health, Part};
+use crate::health::{Health, Part, Watched};
 use crate::tap::{StopFlag, TapError};
-use crate::vitals::{Report, Slot, Vitals};
+use crate::vitals::{Report, Slot, TapClock, Vitals};
 
 /// From the stop to the end, all in all: within the 5 seconds that are promised, with a margin for the process itself.
 pub const STOP_WITHIN: Duration = Duration::from_millis(4_500);
@@ -119,7 +119,7 @@ impl Builder {
             let mut driver = Driver::new(Options { seed, ..self.options }, sender);
             let stop = stop.clone();
             let thread = thread::Builder::new().name(format!("tap-{number}")).spawn(move || {
-                let _watched = Watched(Arc::clone(&part));
+                let _watched = Watched::over(&part);
                 let result = tap.run(&mut driver, &stop);
                 part.end(result.as_ref().err().map(ToString::to_string));
                 let (_, OnTap { events, .. }) = driver.finish();
@@ -144,7 +144,7 @@ impl Builder {
             every: self.snapshot_every,
         };
         thread::Builder::new().name("export".into()).spawn(move || {
-            let _watched = Watched(part);
+            let _watched = Watched::over(&part);
             let undelivered = exporting.run();
             let _ = done_sender.send(undelivered);
         })?;
@@ -251,34 +251,6 @@ impl Failures {
 
     fn texts(&self) -> Vec<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-}
-
-/// Says of a thread that panicked that it did.
-struct Watched(Arc<Part>);
-
-impl Drop for Watched {
-    fn drop(&mut self) {
-        if thread::panicking() {
-            self.0.end(Some("panicked".to_owned()));
-        }
-    }
-}
-
-/// The clock that a tap stamps with: that of the kernel's packets is set with the machine's, that of the probes only goes on.
-struct TapClock {
-    began: (Instant, Timestamp),
-    steady: bool,
-}
-
-impl TapClock {
-    fn of(kind: TapKind) -> Self {
-        Self { began: (now(), wall()), steady: kind == TapKind::Tls }
-    }
-
-    fn now(&self) -> Timestamp {
-        let (instant, time) = self.began;
-        if self.steady { time.plus(now().saturating_duration_since(instant)) } else { wall() }
     }
 }
 
@@ -456,7 +428,7 @@ fn now() -> Instant {
 }
 
 #[expect(clippy::disallowed_methods, reason = "a snapshot's instant; no inference is measured with it")]
-fn wall() -> Timestamp {
+pub(crate) fn wall() -> Timestamp {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     Timestamp::from_unix_nanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }
@@ -467,6 +439,7 @@ mod tests {
     use crate::export::{ExportError, jsonl::file::JsonFile};
     use crate::tap::{Sink, Tap};
     use crate::testing;
+    use tokengauge_core::stream::TapKind;
 
     struct Idle;
     impl Tap for Idle {

@@ -74,6 +74,24 @@ impl Part {
     }
 }
 
+/// Says of a thread that panicked that it did.
+pub struct Watched(Arc<Part>);
+
+impl Watched {
+    /// Hold it as long as the thread of `part` works.
+    pub fn over(part: &Arc<Part>) -> Self {
+        Self(Arc::clone(part))
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.end(Some("panicked".to_owned()));
+        }
+    }
+}
+
 /// How one thing stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Level {

@@ -2,6 +2,7 @@
 
 pub mod agent;
 pub mod cli;
+pub mod conditions;
 pub mod config;
 pub mod demo;
 pub mod dialects;

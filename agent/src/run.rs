@@ -23,13 +23,14 @@ use crate::export::metrics::{Metrics, Recording};
 use crate::export::otlp::{Otlp, environment, resource, settings};
 use crate::export::prometheus::Endpoint;
 use crate::export::{ExportError, Exporter};
-use crate::health::{Health, Level};
+use crate::health::Health;
 use crate::replay::write_stats;
 use crate::serve::{self, ServeError, Server, Shown};
-use crate::slo::{self, live::Live};
+use crate::slo::live::Live;
 use crate::tap::{StopFlag, TapError};
 use crate::view::table::seconds;
-use crate::{log, sources};
+use crate::vitals::own::Own;
+use crate::{conditions, log, sources};
 
 /// How often a running agent says how it is.
 const SUMMARY: Duration = Duration::from_secs(60);
@@ -92,10 +93,16 @@ pub fn run(args: &RunArgs) -> Result<bool, RunError> {
     let (health, hangups) = (Arc::new(Health::default()), Hangups::default());
     // Before anything that may take its time, so that it can be asked.
     let page = page(&metrics);
-    let _server =
+    let server =
         config.http.as_ref().map(|http| Server::start(http, Shown { health: Arc::clone(&health), metrics: Some(page) })).transpose()?;
-    let (mut agent, mut names) = (Running::builder().health(Arc::clone(&health)).options(options()).stop_flag(stop.clone()), Vec::new());
-    for source in open(&config)? {
+    let mut own = Own::new(Arc::default(), Arc::clone(&health));
+    own.pages = server.as_ref().map(Server::counters);
+    let builder = Running::builder().health(Arc::clone(&health)).vitals(Arc::clone(&own.vitals));
+    let (mut agent, mut names) = (builder.options(options()).stop_flag(stop.clone()), Vec::new());
+    if config.taps.tls.enabled {
+        conditions::libraries(&health, &own.vitals);
+    }
+    for source in open(&config, &health)? {
         names.push(source.name.clone());
         agent = agent.source(source);
     }
@@ -104,13 +111,17 @@ pub fn run(args: &RunArgs) -> Result<bool, RunError> {
         None => None,
     };
     if let Some(live) = &live {
-        objectives_in_force(&health, live.shared());
+        conditions::objectives(&health, live.shared());
         metrics.watch(Objectives(live.shared()));
+    }
+    if let Some(otlp) = &otlp {
+        conditions::delivery(&health, Arc::clone(otlp.sender().delivery()));
     }
     if let (Some(otlp), Some(live)) = (&mut otlp, &live) {
         otlp.watch_objectives(live);
     }
-    let records = config.jsonl.as_ref().map(|jsonl| records(jsonl, &hangups, &health)).transpose()?;
+    let records = config.jsonl.as_ref().map(|jsonl| records(jsonl, &hangups, &mut own)).transpose()?;
+    metrics.watch(own);
     hangups.listen()?;
     // Who decides about spans records metrics, too: exemplars point to spans that are exported.
     if otlp.is_none() && config.http.is_some() {
@@ -139,16 +150,18 @@ fn page(metrics: &Metrics) -> serve::Metrics {
     })
 }
 
-/// The taps that the configuration asks for and the system allows: a tap that is refused ends the run only when none is left.
-fn open(config: &Config) -> Result<Vec<Source>, TapError> {
+/// The taps that the configuration asks for and the system allows: a tap that is refused ends the run only when none is left, and keeps the agent
+/// from being ready.
+fn open(config: &Config, health: &Health) -> Result<Vec<Source>, TapError> {
     let span = tracing::info_span!("open_taps");
     let _entered = span.enter();
-    let tls = config.taps.tls.enabled.then(|| sources::tls(&config.taps.tls));
+    let tls = config.taps.tls.enabled.then(|| (sources::TLS.to_owned(), sources::tls(&config.taps.tls)));
     let (mut open, mut refused) = (Vec::new(), None);
-    for source in tls.into_iter().chain(config.taps.pcap.iter().map(sources::live)) {
+    for (name, source) in tls.into_iter().chain(config.taps.pcap.iter().map(|p| (sources::live_name(p), sources::live(p)))) {
         match source {
             Ok(source) => open.push(source),
             Err(error) => {
+                health.part(name, Vec::new()).end(Some(error.to_string()));
                 if let Some(earlier) = refused.replace(error) {
                     tracing::error!("{earlier}");
                 }
@@ -166,29 +179,15 @@ fn open(config: &Config) -> Result<Vec<Source>, TapError> {
 }
 
 /// Where records go: a file that can be rotated and mended, or whatever else stands at the path.
-fn records(jsonl: &Jsonl, hangups: &Hangups, health: &Health) -> Result<Box<dyn Exporter>, ExportError> {
+fn records(jsonl: &Jsonl, hangups: &Hangups, own: &mut Own) -> Result<Box<dyn Exporter>, ExportError> {
     if jsonl.path == Path::new("-") || !Lines::suits(&jsonl.path) {
         return Ok(Box::new(JsonLines::open(&jsonl.path)?));
     }
     let file = JsonFile::open(&jsonl.path, jsonl.rotate.clone(), hangups.flag())?;
     let counters = file.counters();
-    health.condition("records", move || match counters.trouble() {
-        None => (Level::Good, "written".to_owned()),
-        Some(trouble) => (Level::Degraded, format!("{trouble}; {} were given up", counters.dropped.load(Ordering::Relaxed))),
-    });
+    (own.records, own.rotation) = (Some(Arc::clone(&counters)), file.rotation());
+    conditions::records(&own.health, counters);
     Ok(Box::new(file))
-}
-
-/// Tells readiness how the SLO files and the journal are. What was read last stays in force, so neither makes the agent unready.
-fn objectives_in_force(health: &Health, shared: slo::live::Shared) {
-    health.condition("objectives", move || {
-        let standing = shared.lock().unwrap_or_else(PoisonError::into_inner);
-        match (standing.broken.first(), &standing.journal_trouble) {
-            (Some(broken), _) => (Level::Degraded, format!("{broken}; what was read before stays in force")),
-            (None, Some(trouble)) => (Level::Degraded, trouble.clone()),
-            (None, None) => (Level::Good, format!("{} in force", standing.objectives.len())),
-        }
-    });
 }
 
 /// Local files first: they are done at once when the end comes.

@@ -25,6 +25,14 @@ pub fn file(path: &Path, share: Share) -> Result<Source, TapError> {
     Ok(source)
 }
 
+/// What the tap of TLS libraries is called.
+pub const TLS: &str = "TLS libraries by eBPF";
+
+/// What a live capture is called.
+pub fn live_name(config: &config::Pcap) -> String {
+    format!("packets on {}", config.interface)
+}
+
 /// A live capture.
 ///
 /// # Errors
@@ -38,7 +46,7 @@ pub fn live(config: &config::Pcap) -> Result<Source, TapError> {
         ..LiveOptions::default()
     })?;
     let stats = tap.stats();
-    Ok(Source::with_counters(format!("packets on {}", config.interface), Box::new(tap), Box::new(move || live_packets(&stats.snapshot()))))
+    Ok(Source::with_counters(live_name(config), Box::new(tap), Box::new(move || live_packets(&stats.snapshot()))))
 }
 
 /// eBPF on TLS libraries. Whether the kernel allows it shows when the tap runs.
@@ -60,7 +68,7 @@ pub fn tls(config: &config::Tls) -> Result<Source, TapError> {
     });
     let shared = tap.counters().unwrap_or_default();
     let probe = move || records(&shared.lock().unwrap_or_else(PoisonError::into_inner));
-    Ok(Source::with_counters("TLS libraries by eBPF", Box::new(tap), Box::new(probe)))
+    Ok(Source::with_counters(TLS, Box::new(tap), Box::new(probe)))
 }
 
 fn records(now: &TapCounters) -> Vec<Counter> {

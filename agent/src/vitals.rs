@@ -12,7 +12,7 @@ use tokengauge_core::anomaly::Anomaly;
 use tokengauge_core::pipeline::PipelineStats;
 use tokengauge_core::stats::Snapshot;
 use tokengauge_core::stats::snapshot::{Area, Counter};
-use tokengauge_core::stream::GapReason;
+use tokengauge_core::stream::{GapReason, TapKind, Timestamp};
 
 use crate::driver::Probe;
 
@@ -299,6 +299,25 @@ impl Report {
             }
         }
         text
+    }
+}
+
+/// The clock that a tap stamps with: that of the kernel's packets is set with the machine's, that of the probes only goes on.
+pub struct TapClock {
+    began: (Instant, Timestamp),
+    steady: bool,
+}
+
+impl TapClock {
+    /// The clock of a tap that begins now.
+    pub fn of(kind: TapKind) -> Self {
+        Self { began: (now(), crate::agent::wall()), steady: kind == TapKind::Tls }
+    }
+
+    /// The tap's clock now.
+    pub fn now(&self) -> Timestamp {
+        let (instant, time) = self.began;
+        if self.steady { time.plus(now().saturating_duration_since(instant)) } else { crate::agent::wall() }
     }
 }
 
