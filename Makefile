@@ -24,7 +24,7 @@ test: setup ## every test that needs no other program running
 	$(CARGO) test --workspace --locked --no-fail-fast
 
 test-real: build ## real model server, nginx, SDK clients, a real Collector
-	tests/real/setup.sh && python3 tests/real/run.py && python3 tests/real/run_sdks.py && python3 tests/real/grpc_calls.py
+	tests/real/setup.sh && python3 tests/real/run.py && python3 tests/real/run_sdks.py && python3 tests/real/grpc_calls.py && python3 tests/real/engine.py
 	tests/real/setup-go.sh && python3 tests/real/collector.py && python3 tests/real/collector_configs.py && python3 tests/real/helm.py
 
 test-stack: build ## wire → agent → Collectors → Prometheus and Jaeger, compared with the JSON lines; dashboards, alerts

@@ -240,12 +240,6 @@ impl Otlp {
         &self.sender
     }
 
-    /// Where each signal that is exported goes, for those who want to know whether somebody is there.
-    pub fn targets(config: &Config, env: Env<'_>) -> Vec<(&'static str, String)> {
-        let signals = Signal::ALL.into_iter().filter(|s| config.wants(*s, env));
-        signals.map(|s| (s.name(), settings::endpoint(config, s, env).0)).collect()
-    }
-
     /// Where it exports to, for the start message.
     pub fn describe(config: &Config, env: Env<'_>) -> String {
         Signal::ALL
