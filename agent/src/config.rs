@@ -417,11 +417,11 @@ log: tokengauge=debug
             ("http: {listen: everywhere}\n", "x.yaml: http: listen: `everywhere` is no address and port such as 127.0.0.1:9464"),
             ("jsonl: {path: x, rotate: {keep: 0}}\n", "x.yaml: jsonl.rotate: keep: 0 is not between 1 and 10000"),
             ("jsonl: {path: '-', rotate: {}}\n", "x.yaml: jsonl.rotate: standard output cannot be rotated"),
-            ("kubernetes: {wait_ms: 40000}\n", "x.yaml: kubernetes.wait_ms: 40000 is more than 30000"),
             (
                 "otlp: {protocol: http}\n",
                 "x.yaml:1:18: otlp.protocol: unknown variant `http`, expected one of `grpc`, `http/protobuf`, `http/json`",
             ),
+            ("kubernetes: {wait_ms: 40000}\n", "x.yaml: kubernetes.wait_ms: 40000 is more than 30000"),
         ] {
             assert_eq!(check(text).unwrap_err(), want);
         }

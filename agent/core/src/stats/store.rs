@@ -94,6 +94,17 @@ impl Table {
         &mut self.points
     }
 
+    /// Whether its series are told and not recorded.
+    pub fn is_observed(&self) -> bool {
+        self.observed
+    }
+
+    /// Whether it is a histogram, and every series of it has exponential buckets.
+    pub fn is_exponential(&self) -> bool {
+        let has = |p: &Point| matches!(&p.data, Data::Distribution(d) if d.exponential().is_some());
+        !self.points.is_empty() && self.points.iter().all(has)
+    }
+
     /// Series that ended since this was last asked.
     pub fn gone(&mut self) -> Vec<Set> {
         let mut gone = std::mem::take(&mut self.gone);

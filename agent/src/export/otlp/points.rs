@@ -77,10 +77,9 @@ impl Style {
 
     fn is_exponential(self, m: &Metric) -> bool {
         match self.histograms {
-            Histograms::Mixed => m.is_own() && !m.buckets.is_empty(),
+            Histograms::Mixed => m.is_own(),
             Histograms::Explicit => false,
-            // What others count has the bounds of others.
-            Histograms::Exponential => !m.buckets.is_empty(),
+            Histograms::Exponential => true,
         }
     }
 }
@@ -93,9 +92,11 @@ pub fn encode(store: &mut Store, profile: Profile, style: Style, resource: &[u8]
     let mut out = Cutter::new(resource, profile, send);
     for table in store.tables_mut() {
         let (metric, gone) = (table.metric, table.gone());
+        let delta = style.is_delta(metric, table.is_observed());
+        // What others count has the bounds of others.
+        let exponential = style.is_exponential(metric) && (table.points().is_empty() && !table.is_observed() || table.is_exponential());
         for point in table.points_mut() {
-            let delta = style.is_delta(metric, matches!(point.data, Data::Level(_)));
-            out.metric(metric, style, delta);
+            out.metric(metric, exponential, delta);
             if !delta {
                 out.point(point.start, now, &point.set, &point.data);
             } else if let Some((since, new)) = point.delta(now) {
@@ -106,7 +107,7 @@ pub fn encode(store: &mut Store, profile: Profile, style: Style, resource: &[u8]
             }
         }
         if !gone.is_empty() {
-            out.metric(metric, style, style.is_delta(metric, false));
+            out.metric(metric, exponential, delta);
             gone.iter().for_each(|set| out.no_value(now, set));
         }
         out.end_metric();
@@ -115,11 +116,11 @@ pub fn encode(store: &mut Store, profile: Profile, style: Style, resource: &[u8]
 }
 
 /// Says of every level and gauge that it has no value any more: the process ends, and what it last said is true no longer. Totals stay.
-pub fn encode_end(store: &mut Store, profile: Profile, style: Style, resource: &[u8], now: Timestamp, send: &mut dyn FnMut(Vec<u8>, u32)) {
+pub fn encode_end(store: &Store, profile: Profile, resource: &[u8], now: Timestamp, send: &mut dyn FnMut(Vec<u8>, u32)) {
     let mut out = Cutter::new(resource, profile, send);
     for table in store.tables().iter().filter(|t| matches!(t.metric.kind, Kind::Gauge | Kind::UpDownCounter)) {
         for Point { set, .. } in table.points() {
-            out.metric(table.metric, style, false);
+            out.metric(table.metric, false, false);
             out.no_value(now, set);
         }
         out.end_metric();
@@ -146,8 +147,8 @@ impl<'a> Cutter<'a> {
     }
 
     /// Points of this metric follow.
-    fn metric(&mut self, m: &'static Metric, style: Style, delta: bool) {
-        self.at_hand.get_or_insert((m, delta, style.is_exponential(m)));
+    fn metric(&mut self, m: &'static Metric, exponential: bool, delta: bool) {
+        self.at_hand.get_or_insert((m, delta, exponential));
     }
 
     fn point(&mut self, start: Timestamp, now: Timestamp, set: &Set, data: &Data) {

@@ -48,6 +48,7 @@ fn sample() -> Store {
         tell(&metric::IN_FLIGHT, &[], Told::Value(2.0));
         tell(&metric::SLO_COVERAGE, &[("a", "b")], Told::Value(0.5));
         tell(&metric::ANOMALIES, &[], Told::Value(9.0));
+        tell(&metric::ENGINE_TTFT, &[], Told::Histogram(&[0.1, 1.0], &[1, 2, 3], 9.0));
     });
     store
 }
@@ -79,6 +80,10 @@ fn what_a_receiver_reads() {
     let point = &theirs.data_points[0];
     assert_eq!(point.explicit_bounds, semconv::SERVER_TTFT);
     assert_eq!((point.bucket_counts[0], point.bucket_counts[8], point.bucket_counts[9], point.bucket_counts.len()), (1, 1, 1, 17));
+    // What others count has their bounds and is no exponential one.
+    let Form::Histogram(others) = one(&all, &metric::ENGINE_TTFT) else { panic!() };
+    let point = &others.data_points[0];
+    assert_eq!((point.count, point.bucket_counts.clone(), point.explicit_bounds.clone()), (6, vec![1, 2, 3], vec![0.1, 1.0]));
     let Form::Sum(level) = one(&all, &metric::IN_FLIGHT) else { panic!() };
     assert_eq!((level.is_monotonic, level.data_points[0].value), (false, Some(number_data_point::Value::AsInt(2))));
     let Form::Gauge(gauge) = one(&all, &metric::SLO_COVERAGE) else { panic!() };
@@ -128,7 +133,7 @@ fn what_ended_is_said_once() {
     assert_eq!(gauge.data_points[0].attributes[0].key, "a");
     assert!(!read(&mut store, Style::default(), 13).iter().any(|m| m.name == metric::SLO_COVERAGE.name));
     let mut ends = Vec::new();
-    encode_end(&mut store, Profile::Main, Style::default(), &[], at(14), &mut |request, _| {
+    encode_end(&store, Profile::Main, &[], at(14), &mut |request, _| {
         let request = ExportMetricsServiceRequest::decode(request.as_slice()).unwrap();
         assert_eq!(request.resource_metrics[0].scope_metrics[0].schema_url, Profile::Main.schema_url());
         ends.extend(request.resource_metrics[0].scope_metrics[0].metrics.clone());

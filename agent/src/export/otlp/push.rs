@@ -100,11 +100,11 @@ impl Collecting {
 
     fn end(mut self) {
         self.collect();
-        let Self { metrics, style, resource, mut carrier } = self;
+        let Self { metrics, resource, mut carrier, .. } = self;
         let profile = metrics.profile();
         metrics.collect(|store, now| {
             let after = tokengauge_core::stream::Timestamp::from_unix_nanos(now.unix_nanos() + A_MOMENT);
-            encode_end(store, profile, style, &resource, after, &mut |request, items| carrier.carry(Signal::Metrics, request, items));
+            encode_end(store, profile, &resource, after, &mut |request, items| carrier.carry(Signal::Metrics, request, items));
         });
     }
 }
