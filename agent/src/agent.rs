@@ -371,8 +371,10 @@ impl Exporting {
         }
     }
 
+    /// Exporters have series of their own; a copy of all of these each second would cost more than everything else here.
     fn show(&mut self) {
-        let snapshot = snapshot(&self.all, &self.vitals);
+        let mut snapshot = Snapshot { at: wall(), ..Snapshot::default() };
+        self.vitals.fill(&mut snapshot);
         self.each(|e| e.snapshot(&snapshot));
     }
 

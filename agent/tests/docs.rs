@@ -39,6 +39,7 @@ fn tables_of_the_readme_are_fresh() {
     // One test, because all rewrite one file.
     check("dialects", &tokengauge::dialects::list(ListFormat::Markdown));
     check("metrics", &tokengauge_core::semconv::metrics_markdown());
+    check("engines", &tokengauge_core::engine::figures::markdown());
     check("variables", &tokengauge::export::otlp::variables::markdown());
     check("config", &tokengauge::reference::markdown());
     check("troubleshooting", &tokengauge::doctor::checks::markdown());

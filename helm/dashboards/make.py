@@ -10,7 +10,6 @@ tests/stack/run.py executes every query against a real Prometheus that holds the
 from __future__ import annotations
 
 import json
-import re
 import sys
 from pathlib import Path
 
@@ -25,6 +24,7 @@ GAP, STALL, SPEED = "tokengauge_inter_chunk_gap_seconds", "tokengauge_max_stall_
 REQUESTS, TOKENS_IN, TOKENS_OUT = "tokengauge_requests_total", "tokengauge_input_tokens_total", "tokengauge_output_tokens_total"
 # What finished as it should; users who leave are no failure of the service, and neither is what capture could not see.
 GOOD, BAD = f'{OUTCOME}="completed"', f'{OUTCOME}="failed"'
+OURS = 'job=~"(.*/)?tokengauge"'
 # What sampling leaves out, and readings that a newer one replaces, are no losses.
 LOST = f'{REASON}!~"unsampled|superseded"'
 SLO = "tokengauge_slo_name, tokengauge_slo_service, tokengauge_slo_objective_name"
@@ -253,7 +253,7 @@ def capture() -> Json:
         return series(title, unit, [Target(rate(metric, own, label), f"{{{{{label}}}}}")], description, table=True, **more)  # type: ignore[arg-type]
 
     top = [
-        stat("Agents", "none", f"count(target_info{{job=~\".*tokengauge\", {own}}})", "That reported within the last minutes."),
+        stat("Agents", "none", f"count(target_info{{{OURS}, {own}}})", "That reported within the last minutes."),
         stat("Inferences", "reqps", rate(REQUESTS, own), "From all vantages."),
         stat("Lost or cut by capture", "percentunit", share(REQUESTS, own, f'{OUTCOME}=~"lost|truncated"'), "Inferences that could not be seen to their end.", steps=[(None, SKY), (0.001, ORANGE), (0.01, VERMILION)]),
         stat("Dropped by agents", "none", f"sum(increase(tokengauge_capture_drops_total{{{own}}}[$__range]))", "Records and inferences, over the selected time.", steps=[(None, SKY), (1, VERMILION)]),
@@ -279,57 +279,78 @@ def capture() -> Json:
         series("Coverage of objectives", "percentunit", [Target(f"min by (instance, tokengauge_slo_name) (tokengauge_slo_coverage_ratio{{{own}}})", "{{tokengauge_slo_name}} on {{instance}}")], "The share of what should have been judged that could be.", table=True, defaults={"max": 1}),
         series("SLO files and journal", "none", [Target(f"sum by (instance) (tokengauge_slo_files_problems{{{own}}})", "problems in files, " + node), Target(f"max by (instance) (tokengauge_slo_journal_failing{{{own}}})", "journal failing, " + node)], "0 is well.", table=True),
     ]  # fmt: skip
+    cost = [
+        series("Processor time (cores)", "none", [Target(rate("process_cpu_time_seconds_total", f"{own}, {OURS}", "instance"), node)], "Of the agents themselves.", table=True),
+        series("Resident memory", "bytes", [Target(f"sum by (instance) (process_memory_usage_bytes{{{own}, {OURS}}})", node)], "Of the agents themselves, kernel rings not included.", table=True, defaults={"min": 0}),
+        series("How far parsers are behind the wire", "s", [Target(f"max by (instance, tokengauge_tap_name) (tokengauge_capture_lag_seconds{{{own}}})", "{{tokengauge_tap_name}} on {{instance}}")], "At most, in the last half minute.", table=True),
+        series("Taps at work", "none", [Target(f"min by (instance, tokengauge_tap_name) (tokengauge_tap_working{{{own}}})", "{{tokengauge_tap_name}} on {{instance}}")], "1 while it is; 0 while it starts, is silent, has failed or ended.", table=True, defaults={"min": 0, "max": 1}),
+        series("Inferences that wait for exporters", "none", [Target(f"sum by (instance) (tokengauge_agent_queue{{{own}}})", node)], "When the queue is full they are lost.", table=True),
+        series("Series", "none", [Target(f"sum by (instance) (tokengauge_export_series{{{own}}})", "held by " + node), Target(rate("tokengauge_export_overflows_total", own), "measurements/s that had to share one", color=VERMILION)], "Of all metrics.", table=True),
+    ]  # fmt: skip
     return dashboard(
         "tokengauge-capture", "tokengauge / Capture health", "What the agents see, what they miss, and what it costs.", [variable("instance", "Agent", "label_values(tokengauge_capture_bytes_total, instance)")],
-        rows(("", top), ("What is seen", sees), ("What is lost", loses)),
+        rows(("", top), ("What is seen", sees), ("What is lost", loses), ("What it costs", cost)),
     )  # fmt: skip
 
 
 def engine() -> Json:
     """What model servers say of themselves, beside what was measured on their wire."""
-
-    def named_engine(expr: str, name: str) -> str:
-        return f'label_replace({expr}, "engine", "{re.split("[:_]", name)[0]}", "", "")'
-
-    def engines(q: float, *names: str) -> str:
-        # Each by its own name: `rate` forgets names, and two engines with the same labels would be one series.
-        return "\nor\n".join(named_engine(f"histogram_quantile({q}, sum by (le) (rate({name}_bucket[{RATE}])))", name) for name in names)
-
-    def all_engines(*names: str) -> str:
-        return "sum(\n" + "\nor\n".join("  " + named_engine(f"sum(rate({name}[{RATE}]))", name) for name in names) + "\n)"
-
-    firsts = ["vllm:time_to_first_token_seconds", "sglang:time_to_first_token_seconds", "trtllm_time_to_first_token_seconds"]
-    wire = f'{VANTAGE}="server"'
+    own = 'server_address=~"$server"'
+    which = ("tokengauge_engine", "gen_ai_response_model", "server_address", "server_port")
+    name = "{{tokengauge_engine}} {{gen_ai_response_model}} {{server_address}}:{{server_port}}"
     seen = f'{VANTAGE}=~"server|unknown"'
-    ttft = series(
-        "Time to first token p95", "s",
-        [Target(quantile(0.95, TTFT, seen, MODEL), f"wire: {{{{{MODEL}}}}}", exemplar=True, color=SKY), Target(engines(0.95, *firsts), "{{engine}} itself", color=ORANGE, dash=[10, 4])],
-        "Engines begin to count when their frontend has the request; the wire begins with its first byte. What lies between is TLS, proxy and accept queue. An engine's figure is only as fine as its buckets (SGLang: nothing below 100 ms).", width=12,
-    )  # fmt: skip
-    tpot = series(
-        "Time per output token p50", "s",
-        [Target(quantile(0.5, TPOT, seen, MODEL), f"wire: {{{{{MODEL}}}}}", color=SKY), Target(engines(0.5, "vllm:request_time_per_output_token_seconds", "sglang:inter_token_latency_seconds", "trtllm_time_per_output_token_seconds"), "{{engine}} itself", color=ORANGE, dash=[10, 4]), Target(f"sum(rate(llamacpp:tokens_predicted_seconds_total[{RATE}])) / sum(rate(llamacpp:tokens_predicted_total[{RATE}]))", "llama.cpp itself (mean)", color=GREEN, dash=[3, 4])],
-        "vLLM and TensorRT-LLM: one value per request, as here. SGLang: one per token. llama.cpp: a mean over all tokens.", width=12,
-    )  # fmt: skip
-    tokens = series(
-        "Output tokens per second", "suffix: tok/s",
-        [Target(rate(TOKENS_OUT, seen), "wire (when a request ends)", color=SKY), Target(all_engines("vllm:generation_tokens_total", "sglang:generation_tokens_total", "trtllm_generation_tokens_total", "llamacpp:tokens_predicted_total"), "engines (as they come)", color=ORANGE, dash=[10, 4])],
-        "Over some minutes both must be the same: a lasting shortfall of the wire is loss of capture.", width=12,
-    )  # fmt: skip
-    queue = series(
-        "Waiting and running in engines", "none",
-        [Target('sum({__name__=~"vllm:num_requests_waiting|sglang:num_queue_reqs|trtllm_num_requests_waiting|llamacpp:requests_deferred|tgi_queue_size"})', "waiting", color=VERMILION), Target('sum({__name__=~"vllm:num_requests_running|sglang:num_running_reqs|trtllm_num_requests_running|llamacpp:requests_processing|tgi_batch_current_size"})', "running", color=SKY), Target("sum(tokengauge_in_flight)", "in flight on the wire", color=GREEN, dash=[3, 4])],
-        "Requests in flight that no engine runs or queues are on their way, or in a proxy.", width=12,
-    )  # fmt: skip
-    cache = series("KV cache in use", "percentunit", [Target('{__name__=~"vllm:kv_cache_usage_perc|sglang:token_usage|trtllm_kv_cache_utilization"}', "{{__name__}} {{model_name}}")], "When it is full, requests wait: TTFT rises before anything else does.", table=True, width=12, defaults={"max": 1, "min": 0})
-    outside = series(
-        "Outside of the engine (mean TTFT on the wire − in the engine)", "s", [Target(f"({mean(TTFT, wire)})\n- {all_engines(*(f'{name}_sum' for name in firsts))}\n/ {all_engines(*(f'{name}_count' for name in firsts))}", "proxy, TLS, accept queue", color=PURPLE)],
-        "Must be positive and small. Needs the agent on the server's node, and the engine scraped.", width=12,
-    )  # fmt: skip
-    words = text("What this needs", "Prometheus must scrape the engines' own `/metrics` (vLLM; SGLang with `--enable-metrics`; `trtllm-serve`; llama.cpp with `--metrics`; TGI), and an agent must run on their nodes. Ollama has no metrics of its own.", width=24, height=3)
+
+    def itself(figure: str, q: float, also: str = "") -> Target:
+        return Target(quantile(q, f"tokengauge_engine_{figure}_seconds", own, *which), f"{name} itself{also}", dash=[10, 4])
+
+    def spent(what: str) -> str:
+        mean_of = mean(f"tokengauge_engine_{what}_time_seconds", own)
+        only_sums = f"sum(rate(tokengauge_engine_spent_{what}_seconds_total{{{own}}}[{RATE}]))\n/ sum(rate({REQUESTS}{{{seen}}}[{RATE}]))"
+        return f"{mean_of}\nor\n{only_sums}"
+
+    top = [
+        stat("Servers read", "none", f"sum(tokengauge_engine_up{{{own}}})", "Whose last scrape gave figures."),
+        stat("Not read", "none", f"count(tokengauge_engine_up{{{own}}} == 0) or vector(0)", "Known servers whose last scrape failed.", steps=[(None, SKY), (1, VERMILION)]),
+        stat("Waiting", "none", f"sum(tokengauge_engine_requests_waiting{{{own}}})", "Requests that wait for an engine."),
+        stat("Running", "none", f"sum(tokengauge_engine_requests_running{{{own}}})", "Requests that engines work on."),
+        stat("Fullest KV cache", "percentunit", f"max(tokengauge_engine_kv_cache_usage_ratio{{{own}}})", "When it is full, requests wait: TTFT rises before anything else does.", steps=[(None, SKY), (0.9, ORANGE), (0.98, VERMILION)]),
+        stat("Tokens seen on the wire", "percentunit", f"min(tokengauge_engine_wire_token_coverage_ratio{{{own}}})", "Output tokens on the wire / generated tokens by the engine's count, of the worst server. Less than all is loss of capture, or traffic that is not watched.", steps=[(None, VERMILION), (0.95, ORANGE), (0.99, SKY)]),
+    ]
+    both = [
+        series(
+            "Time to first token p95", "s", [Target(quantile(0.95, TTFT, seen, MODEL), f"wire: {{{{{MODEL}}}}}", exemplar=True), itself("time_to_first_token", 0.95)],
+            "Engines begin to count when their frontend has the request; the wire begins with its first byte. What lies between is TLS, proxy and accept queue. An engine's figure is only as fine as its buckets (SGLang: nothing below 100 ms).", width=12, table=True,
+        ),
+        series(
+            "Time per output token p50", "s",
+            [Target(quantile(0.5, TPOT, seen, MODEL), f"wire: {{{{{MODEL}}}}}"), itself("time_per_output_token", 0.5), itself("inter_token_latency", 0.5, " (between tokens)"), Target(f"sum(rate(tokengauge_engine_spent_decode_seconds_total{{{own}}}[{RATE}])) / sum(rate(tokengauge_engine_generation_tokens_total{{{own}}}[{RATE}]))", "engines that tell only sums (mean)", dash=[3, 4])],
+            "vLLM and TensorRT-LLM: one value per request, as here. SGLang: one per token. llama.cpp: a mean over all tokens.", width=12, table=True,
+        ),
+        series(
+            "Output tokens per second", "suffix: tok/s",
+            [Target(f"sum(rate(tokengauge_engine_generation_tokens_total{{{own}}}[{RATE}]))", "engines (as they come)", color=ORANGE, dash=[10, 4]), Target(f"sum(rate(tokengauge_engine_wire_output_tokens_total{{{own}}}[{RATE}]))", "wire (when a request ends)", color=SKY)],
+            "Of the same servers. Over some minutes both must be the same: a lasting shortfall of the wire is loss of capture.", width=12,
+        ),
+        series("Outside of the engine: mean TTFT on the wire − in the engine", "s", [Target(f"tokengauge_engine_wire_time_to_first_token_excess_seconds{{{own}}}", name)], "HTTP, network, tokeniser, proxies. Only where both sides counted the same requests.", width=12, table=True),
+    ]  # fmt: skip
+    inside = [
+        series(
+            "Waiting and running", "none",
+            [Target(f"sum(tokengauge_engine_requests_waiting{{{own}}})", "waiting", color=VERMILION), Target(f"sum(tokengauge_engine_requests_running{{{own}}})", "running", color=SKY), Target("sum(tokengauge_in_flight)", "in flight on the wire", color=GREEN, dash=[3, 4])],
+            "Requests in flight that no engine runs or queues are on their way, or in a proxy.",
+        ),
+        series("KV cache in use", "percentunit", [Target(f"tokengauge_engine_kv_cache_usage_ratio{{{own}}}", name)], "When it is full, requests wait.", table=True, defaults={"max": 1, "min": 0}),
+        series("Prefix cache hits", "percentunit", [Target(f"sum by ({', '.join(which)}) (rate(tokengauge_engine_prefix_cache_hits_total{{{own}}}[{RATE}])) / sum by ({', '.join(which)}) (rate(tokengauge_engine_prefix_cache_queries_total{{{own}}}[{RATE}])) or tokengauge_engine_prefix_cache_hit_share_ratio{{{own}}}", name)], "Of prompt tokens that were looked for.", table=True, defaults={"max": 1, "min": 0}),
+        series(
+            "Where a request's time goes (mean)", "s", [Target(spent("queue"), "queue", color=VERMILION), Target(spent("prefill"), "prefill", color=ORANGE), Target(spent("decode"), "decode", color=SKY)],
+            "By the engines' own clocks. Of servers that tell only sums: divided by what was seen on the wire.", stacked=True, width=12,
+        ),
+        series("Failed and preempted", "suffix: /s", [Target(rate("tokengauge_engine_requests_failed_total", own, *which), name + " failed"), Target(rate("tokengauge_engine_preemptions_total", own, *which), name + " preempted")], "By the engines' own count.", table=True, width=12),
+    ]  # fmt: skip
+    words = text("What this needs", "An agent on the servers' nodes, which finds them and reads their metrics (`engines:` in its configuration; vLLM, SGLang, TensorRT-LLM, TGI, llama.cpp with `--metrics`, Triton). Ollama has no metrics of its own.", width=24, height=3)
     return dashboard(
-        "tokengauge-engine", "tokengauge / Engine beside wire", "What model servers say of themselves, beside what was measured on their wire.", [],
-        rows(("", [words, ttft, tpot, tokens, queue, cache, outside])),
+        "tokengauge-engine", "tokengauge / Engine beside wire", "What model servers say of themselves, beside what was measured on their wire.", [variable("server", "Server", "label_values(tokengauge_engine_up, server_address)")],
+        rows(("", top), ("Engine and wire", both), ("Inside the engines", inside), ("", [words])),
     )  # fmt: skip
 
 

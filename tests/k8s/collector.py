@@ -74,6 +74,8 @@ def inside() -> None:
     with tempfile.TemporaryDirectory(prefix="tokengauge-attributes-") as name, Children() as children:
         folder = Path(name)
         kubectl("create", "namespace", "watch")
+        # Nobody runs here that would make it.
+        kubectl("create", "serviceaccount", "default", "-n", "watch")
         here, elsewhere = pod("agent-here", "node-1"), pod("agent-elsewhere", "node-2")
         port = free_port()
         sink = Collector(children, folder, "sink", sink_config(folder, {"kept": (port, free_port())}))

@@ -19,7 +19,7 @@ from rig import CACHE, ROOT, Score  # noqa: E402 (the path above comes first)
 RULES, TESTS, RUNBOOKS = ROOT / "helm/tokengauge/alerts", HERE / "alerts.test.yaml", ROOT / "helm/tokengauge/runbooks"
 PROMTOOL = CACHE / "bin" / "promtool"
 # Of others: kube-state-metrics, and what OTLP's translation adds.
-FOREIGN = {"kube_daemonset_status_desired_number_scheduled", "target_info", "tokengauge_export_overflows_total"}
+FOREIGN = {"kube_daemonset_status_desired_number_scheduled", "target_info", "tokengauge_kubernetes_mode"}
 PARTS = ("**What it means.** ", "**First three commands.**\n\n1. ", "\n2. ", "\n3. ", "**How to silence.** ")
 
 
@@ -58,7 +58,7 @@ def main() -> None:
     extra = {p.stem for p in RUNBOOKS.glob("*.md")} - set(alerts)
     generated = (ROOT / "agent/slo/src/rules.rs").read_text() + "".join(p.read_text() for p in (ROOT / "agent/slo/src/rules").glob("*.rs"))
     score.check(all(name in generated for name in extra), f"{len(extra)} further runbooks are those of `slo rules`: {sorted(extra)}")
-    names = set(re.findall(r"\b((?:tokengauge|gen_ai|kube|target)_[a-z_]+)[\[{]", text))
+    names = set(re.findall(r"\b((?:tokengauge|gen_ai|kube|target)_[a-z_]+)[\[{]", text)) | set(re.findall(r"\((tokengauge_[a-z_]+)\) [=<>]", text))
     unknown = names - known_metrics() - FOREIGN
     score.check(not unknown, f"{len(names)} metrics, all of them exist {sorted(unknown) or ''}")
     score.finish()

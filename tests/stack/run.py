@@ -5,6 +5,7 @@
                               └─► tee ─┬─► gateway.yaml ─┬─► Prometheus by OTLP ─► rules, dashboards
                                        │                 └─► Jaeger
                                        └─► remote-write.yaml ─► Prometheus by remote write
+                          /metrics ◄─────────────────────────── Prometheus that scrapes
 
 TTFT p95, tokens per second in their three meanings and burn rates by PromQL must be those of the JSON lines, within the histogram's buckets where a
 histogram is in between and exactly where not; exemplars must lead to spans in Jaeger that have the exemplar's value; every query of every dashboard
@@ -35,7 +36,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "lib")]
 
 import dashboards  # noqa: E402 (the path above comes first)
-from rig import AGENT, CACHE, ROOT, Agent, Children, Record, Score, first_json_line, read_jsonl, skip_without_bpf  # noqa: E402
+from rig import AGENT, CACHE, ROOT, Agent, Children, Record, Score, first_json_line, free_port, read_jsonl, skip_without_bpf  # noqa: E402
 from stack import CONFIGS, JAEGER, OTELCOL, PROMETHEUS, Collector, Demo, Jaeger, Prometheus, get, otlp, until  # noqa: E402
 
 TTFT, SPEED, GAP = "tokengauge_time_to_first_token_seconds", "tokengauge_output_speed_per_second", "tokengauge_inter_chunk_gap_seconds"
@@ -78,29 +79,35 @@ class Llama(threading.Thread):
 
 
 class Engines(BaseHTTPRequestHandler):
-    """Stand-ins for engines that cannot be run here: names and labels as vLLM, SGLang and TensorRT-LLM write them, values made up. They show that the
-    dashboard's queries match those names, nothing more."""
+    """Stands in for a vLLM, which cannot be run here: its names and labels, values made up. It shows that the agent and the dashboard's queries know
+    those names, nothing more; what is compared with the wire is the real llama.cpp."""
 
     began = time.monotonic()
-    HISTOGRAMS = {
-        "vllm:time_to_first_token_seconds": 'model_name="m",engine="0"', "vllm:request_time_per_output_token_seconds": 'model_name="m",engine="0"',
-        "sglang:time_to_first_token_seconds": 'model_name="m"', "sglang:inter_token_latency_seconds": 'model_name="m"',
-        "trtllm_time_to_first_token_seconds": 'model_name="m"', "trtllm_time_per_output_token_seconds": 'model_name="m"',
-    }  # fmt: skip
+    HISTOGRAMS = (
+        "time_to_first_token", "inter_token_latency", "request_time_per_output_token", "request_queue_time", "request_prefill_time", "request_decode_time",
+        "request_inference_time", "e2e_request_latency",
+    )  # fmt: skip
+    COUNTERS = ("prompt_tokens", "generation_tokens", "prefix_cache_queries", "prefix_cache_hits", "num_preemptions")
+    GAUGES = (("num_requests_waiting", 1), ("num_requests_running", 2), ("kv_cache_usage_perc", 0.4))
 
     def do_GET(self) -> None:  # noqa: N802 (the base class's name)
         """The exposition."""
         n = int((time.monotonic() - Engines.began) * 4)
+        labels = 'engine="0",model_name="stand-in"'
         lines = []
-        for name, labels in self.HISTOGRAMS.items():
+        for name in self.HISTOGRAMS:
             counts = {"0.01": n // 2, "0.1": n * 9 // 10, "1.0": n, "+Inf": n}
-            lines += [f"# TYPE {name} histogram", *(f'{name}_bucket{{{labels},le="{le}"}} {count}' for le, count in counts.items())]
-            lines += [f"{name}_sum{{{labels}}} {n * 0.02}", f"{name}_count{{{labels}}} {n}"]
-        for name, value in (("vllm:num_requests_waiting", 1), ("vllm:kv_cache_usage_perc", 0.4), ("sglang:token_usage", 0.3)):
-            lines += [f"# TYPE {name} gauge", f'{name}{{model_name="m"}} {value}']
+            lines += [f"# TYPE vllm:{name}_seconds histogram", *(f'vllm:{name}_seconds_bucket{{{labels},le="{le}"}} {count}' for le, count in counts.items())]
+            lines += [f"vllm:{name}_seconds_sum{{{labels}}} {n * 0.02}", f"vllm:{name}_seconds_count{{{labels}}} {n}"]
+        for name in self.COUNTERS:
+            lines += [f"# TYPE vllm:{name}_total counter", f"vllm:{name}_total{{{labels}}} {n}"]
+        for name, value in self.GAUGES:
+            lines += [f"# TYPE vllm:{name} gauge", f"vllm:{name}{{{labels}}} {value}"]
+        lines += ["# TYPE vllm:request_success_total counter", *(f'vllm:request_success_total{{{labels},finished_reason="{r}"}} {n}' for r in ("stop", "length", "abort"))]
         body = "\n".join(lines).encode() + b"\n"
         self.send_response(200)
         self.send_header("content-type", "text/plain; version=0.0.4")
+        self.send_header("content-length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
 
@@ -129,7 +136,7 @@ def bounds(prometheus: Prometheus, metric: str, model: str, q: float) -> tuple[f
     """The bounds of the bucket that holds a quantile, and how many values the histogram has; native or classic."""
     selector = f'{{{CLIENT}, {MODEL}="{model}"}}'
     if native := prometheus.query(f"sum({metric}{selector})"):
-        told = native[0]["histogram"]
+        told = native[0]["histogram"][1]
         buckets = [(float(low), float(high), float(count)) for _, low, high, count in told["buckets"]]
     else:
         total = sorted((float(le), n) for le, n in prometheus.by(f"sum by (le) ({metric}_bucket{selector})", "le").items())
@@ -243,6 +250,15 @@ def check_exemplars(score: Score, way: str, prometheus: Prometheus, jaeger: Jaeg
     score.check(bool(ids) and not wrong, f"{way}: {min(60, len(ids))} exemplars are spans in Jaeger with that TTFT and model {wrong[:2] or ''}")
 
 
+def check_engine(score: Score, prometheus: Prometheus, records: list[Record]) -> None:
+    """llama.cpp's own count of tokens beside the wire's."""
+    wire = sum(r["usage"]["output_tokens"] or 0 for r in records)
+    itself = prometheus.value('sum(tokengauge_engine_generation_tokens_total{tokengauge_engine="llama.cpp"})')
+    beside = prometheus.value('sum(tokengauge_engine_wire_output_tokens_total{tokengauge_engine="llama.cpp"})')
+    # Both since the agent read the server for the first time, before the first request.
+    score.check(itself == beside == wire > 0, f"llama.cpp generated {itself} tokens by its own count, {beside} by the wire's, of the lines {wire}")
+
+
 def check_rules(score: Score, prometheus: Prometheus) -> None:
     """Prometheus evaluates our rules without complaint."""
     groups = json.loads(get(f"{prometheus.url}/api/v1/rules")[1])["data"]["groups"]
@@ -252,13 +268,11 @@ def check_rules(score: Score, prometheus: Prometheus) -> None:
     score.check(not firing, f"no alert on the agent itself fires {firing or ''}")
 
 
-def prometheus_config(folder: Path, llama: int, engines: int) -> str:
-    """The shipped configuration, with our rules and what is scraped here."""
-    text = (CONFIGS / "prometheus.yaml").read_text()
-    head, _, _ = text.partition("alerting:\n")
-    head = head.replace("rules/*.yaml", f"{folder}/rules/*.yaml").replace("interval: 15s", "interval: 1s")
-    targets = "".join(f"  - {{job_name: {name}, static_configs: [{{targets: ['127.0.0.1:{port}']}}]}}\n" for name, port in (("llama", llama), ("engines", engines)))
-    return f"{head}scrape_configs:\n{targets}"
+def prometheus_config(folder: Path, scraped: int | None = None) -> str:
+    """The shipped configuration, with our rules; nothing is scraped, or the agent."""
+    head, _, _ = (CONFIGS / "prometheus.yaml").read_text().partition("alerting:\n")
+    job = f"scrape_configs: [{{job_name: tokengauge, scrape_native_histograms: true, static_configs: [{{targets: ['127.0.0.1:{scraped}']}}]}}]\n" if scraped else ""
+    return head.replace("rules/*.yaml", f"{folder}/rules/*.yaml").replace("interval: 15s", "interval: 1s") + job
 
 
 def main() -> None:
@@ -284,8 +298,10 @@ def main() -> None:
         engines = ThreadingHTTPServer(("127.0.0.1", 0), Engines)
         threading.Thread(target=engines.serve_forever, daemon=True).start()
         llama = Llama(children)
-        by_otlp = Prometheus(children, folder, "prometheus-otlp", prometheus_config(folder, llama.port, engines.server_port))
+        by_otlp = Prometheus(children, folder, "prometheus-otlp", prometheus_config(folder))
         by_write = Prometheus(children, folder, "prometheus-write")
+        listen = free_port()
+        by_scrape = Prometheus(children, folder, "prometheus-scrape", prometheus_config(folder, listen))
         # Jaeger takes minutes to build, so CI goes without; `make test-stack` builds it first.
         jaeger = Jaeger(children, folder) if JAEGER.exists() else None
         gateway = Collector(
@@ -300,6 +316,8 @@ def main() -> None:
         config = folder / "agent.yaml"
         config.write_text(
             f"taps:\n  tls: {{pids: {demo.pids}}}\n  pcap: [{{interface: lo, filter: 'tcp port {llama.port}'}}]\nslo: {{files: [{slos}], journal: {folder / 'slo.journal'}}}\n"
+            f"http: {{listen: '127.0.0.1:{listen}'}}\n"
+            f"engines:\n  discover: false\n  interval_s: 1\n  endpoints: [{{url: 'http://127.0.0.1:{llama.port}'}}, {{url: 'http://127.0.0.1:{engines.server_port}'}}]\n"
         )
         agent = Agent(children, folder, "--config", str(config))
         until(20, lambda: by_otlp.query("tokengauge_slo_objective_ratio"))
@@ -318,7 +336,7 @@ def main() -> None:
         score.check(len(records) > 2.5 * args.seconds, f"{len(records)} inferences at the clients")
 
         all_counted = lambda p: p.value(f"sum(tokengauge_requests_total{{{CLIENT}}})") == len(records)  # noqa: E731
-        ways = {"OTLP": by_otlp, "remote write": by_write}
+        ways = {"OTLP": by_otlp, "remote write": by_write, "scrape": by_scrape}
         for way, prometheus in ways.items():
             until(15, lambda prometheus=prometheus: all_counted(prometheus))
             check_counts(score, way, prometheus, records)
@@ -333,13 +351,14 @@ def main() -> None:
         else:
             print(f"skipped: traces and exemplars: no Jaeger at {JAEGER}")
         check_rules(score, by_otlp)
+        check_engine(score, by_scrape, unknown)
         # A model that answers, and one that fails in the middle.
         chosen = [{"vantage": "client", "model": model} for model in ("swift-1", "error-1")]
-        dashboards.check(score, by_otlp, start, start + args.seconds, chosen)
+        dashboards.check(score, by_scrape, start, start + args.seconds, chosen)
         if args.pictures:
             import draw  # only here: it needs matplotlib
 
-            draw.all_dashboards(args.pictures, by_otlp, start + 10, end, chosen[0])
+            draw.all_dashboards(args.pictures, by_scrape, start + 10, end, chosen[0])
         agent.stop()
         score.check(agent.exit_code == 0, f"the agent ended with {agent.exit_code}")
         if score.failed:
