@@ -198,6 +198,8 @@ def install(rig: Rig) -> bool:
     ready, said = rolled_out()
     rig.check(ready, f"rollout: {said}")
     rig.check(until(30, lambda: "tapping" in pod_log()), "the pod's log says `tapping`")
+    status = run("kubectl", "exec", *SPACE, "daemonset/tokengauge", "--", "tokengauge", "slo", "status")
+    rig.check("chat" in status.stdout, f"`tokengauge slo status` in the pod: {(status.stdout + status.stderr).strip().splitlines()[:1]}")
     held, want = effective_capabilities(), sum(1 << bit for bit in CAPABILITIES.values())
     rig.check(held == want, f"the agent holds these capabilities only: {', '.join(CAPABILITIES)} ({held:x})")
     return ready
