@@ -136,7 +136,7 @@ def bounds(prometheus: Prometheus, metric: str, model: str, q: float) -> tuple[f
     """The bounds of the bucket that holds a quantile, and how many values the histogram has; native or classic."""
     selector = f'{{{CLIENT}, {MODEL}="{model}"}}'
     if native := prometheus.query(f"sum({metric}{selector})"):
-        told = native[0]["histogram"]
+        told = native[0]["histogram"][1]
         buckets = [(float(low), float(high), float(count)) for _, low, high, count in told["buckets"]]
     else:
         total = sorted((float(le), n) for le, n in prometheus.by(f"sum by (le) ({metric}_bucket{selector})", "le").items())
