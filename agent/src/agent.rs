@@ -19,6 +19,7 @@ use tokengauge_core::stats::{Aggregator, Snapshot};
 use tokengauge_core::stream::Timestamp;
 
 use crate::driver::{Driver, Progress, Source};
+use crate::enrich::Enricher;
 use crate::export::Exporter;
 use crate::health::{Health, Part, Watched};
 use crate::tap::{StopFlag, TapError};
@@ -50,6 +51,7 @@ pub struct Builder {
     snapshot_every: Duration,
     health: Arc<Health>,
     vitals: Arc<Vitals>,
+    enricher: Option<Enricher>,
 }
 
 impl Builder {
@@ -62,6 +64,12 @@ impl Builder {
     /// Adds an exporter. They are fed and shut down in the order given: local files before remote ones.
     pub fn exporter(mut self, exporter: Box<dyn Exporter>) -> Self {
         self.exporters.push(exporter);
+        self
+    }
+
+    /// Names both ends of each inference before anyone gets it.
+    pub fn enricher(mut self, enricher: Enricher) -> Self {
+        self.enricher = Some(enricher);
         self
     }
 
@@ -135,6 +143,8 @@ impl Builder {
         let exporting = Exporting {
             part: Arc::clone(&part),
             inbox,
+            enricher: self.enricher,
+            ready: Vec::new(),
             taps,
             exporters: self.exporters,
             all: Arc::clone(&all),
@@ -185,6 +195,7 @@ impl Running {
             snapshot_every: Duration::from_secs(1),
             health: Arc::default(),
             vitals: Arc::default(),
+            enricher: None,
         }
     }
 
@@ -296,6 +307,9 @@ impl Progress for OnTap {
 struct Exporting {
     part: Arc<Part>,
     inbox: Receiver<Event>,
+    enricher: Option<Enricher>,
+    /// Inferences that have waited for a name.
+    ready: Vec<Box<Inference>>,
     taps: Vec<JoinHandle<()>>,
     exporters: Vec<Box<dyn Exporter>>,
     all: Arc<Mutex<Aggregator>>,
@@ -318,6 +332,7 @@ impl Exporting {
             }
             self.part.beat();
             let time = now();
+            self.named(time);
             if time.duration_since(shown) >= self.every {
                 shown = time;
                 self.show();
@@ -333,6 +348,10 @@ impl Exporting {
         let deadline = stopped.unwrap_or_else(now) + STOP_WITHIN - Duration::from_millis(200);
         while let Ok(event) = self.inbox.try_recv() {
             self.take(event);
+        }
+        if let Some(enricher) = &mut self.enricher {
+            let rest = enricher.rest(now(), wall());
+            rest.into_iter().for_each(|inference| self.hand_out(&inference));
         }
         for tap in self.taps.drain(..).filter(JoinHandle::is_finished) {
             if tap.join().is_err() {
@@ -354,8 +373,13 @@ impl Exporting {
         match event {
             Event::Inference(inference) => {
                 self.vitals.count_taken();
-                lock(&self.all).add(&inference);
-                self.each(|e| e.inference(&inference));
+                let named = match &mut self.enricher {
+                    Some(enricher) => enricher.push(inference, now(), wall()),
+                    None => Some(inference),
+                };
+                if let Some(inference) = named {
+                    self.hand_out(&inference);
+                }
                 false
             }
             Event::TapEnded { name, result } => {
@@ -369,6 +393,20 @@ impl Exporting {
                 true
             }
         }
+    }
+
+    /// Hands out what has waited for a name.
+    fn named(&mut self, time: Instant) {
+        let Some(enricher) = &mut self.enricher else { return };
+        let mut ready = std::mem::take(&mut self.ready);
+        enricher.due(time, wall(), &mut ready);
+        ready.drain(..).for_each(|inference| self.hand_out(&inference));
+        self.ready = ready;
+    }
+
+    fn hand_out(&mut self, inference: &Inference) {
+        lock(&self.all).add(inference);
+        self.each(|e| e.inference(inference));
     }
 
     /// Exporters have series of their own; a copy of all of these each second would cost more than everything else here.

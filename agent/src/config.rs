@@ -36,6 +36,8 @@ pub struct Config {
     pub slo: Option<crate::slo::live::Config>,
     /// The agent's own pages: health, readiness, metrics for Prometheus. Off without it.
     pub http: Option<serve::Config>,
+    /// Names of pods and workloads for both ends of a connection.
+    pub kubernetes: crate::enrich::config::Config,
     /// What the agent logs about itself (tracing-subscriber's filter syntax).
     pub log: Option<String>,
 }
@@ -308,6 +310,9 @@ impl Config {
         if let Err(what) = self.engines.check() {
             return wrong("engines".into(), what);
         }
+        if let Err((key, what)) = self.kubernetes.check() {
+            return wrong(format!("kubernetes.{key}"), what);
+        }
         if let Err(what) = self.otlp.check() {
             return wrong("otlp".into(), what);
         }
@@ -415,6 +420,7 @@ log: tokengauge=debug
             ("http: {listen: everywhere}\n", "x.yaml: http: listen: `everywhere` is no address and port such as 127.0.0.1:9464"),
             ("jsonl: {path: x, rotate: {keep: 0}}\n", "x.yaml: jsonl.rotate: keep: 0 is not between 1 and 10000"),
             ("jsonl: {path: '-', rotate: {}}\n", "x.yaml: jsonl.rotate: standard output cannot be rotated"),
+            ("kubernetes: {wait_ms: 40000}\n", "x.yaml: kubernetes.wait_ms: 40000 is more than 30000"),
             ("otlp: {protocol: http}\n", "x.yaml:1:18: otlp.protocol: unknown variant `http`, expected `grpc` or `http/protobuf`"),
         ] {
             assert_eq!(check(text).unwrap_err(), want);

@@ -9,6 +9,7 @@ pub mod dialects;
 pub mod doctor;
 pub mod driver;
 pub mod engine;
+pub mod enrich;
 pub mod export;
 pub mod frames;
 pub mod health;

@@ -16,6 +16,7 @@ use crate::cli::RunArgs;
 use crate::config::{Config, ConfigError, Jsonl, Semconv};
 use crate::driver::Source;
 use crate::engine::{OnWire, Scraping};
+use crate::enrich::Enricher;
 use crate::export::jsonl::JsonLines;
 use crate::export::jsonl::file::JsonFile;
 use crate::export::jsonl::lines::Lines;
@@ -101,6 +102,7 @@ pub fn run(args: &RunArgs) -> Result<bool, RunError> {
     own.pages = server.as_ref().map(Server::counters);
     let builder = Running::builder().health(Arc::clone(&health)).vitals(Arc::clone(&own.vitals));
     let (mut agent, mut names) = (builder.options(options()).stop_flag(stop.clone()), Vec::new());
+    agent = agent.enricher(Enricher::start(&config.kubernetes, &environment));
     if config.taps.tls.enabled {
         conditions::libraries(&health, &own.vitals);
     }

@@ -7,6 +7,7 @@
 pub mod attr;
 mod profile;
 mod provider;
+pub mod workload;
 
 pub use profile::{In, Profile};
 pub use provider::{provider_of_host, provider_of_server_header};
@@ -200,6 +201,14 @@ metrics! {
         "Attempts to attach to a library, by result.";
     CAPTURE_OTHER = "tokengauge.capture.other", Counter, "{event}", &[], Always,
         "Further counters of the taps, by name.";
+    KUBERNETES_MODE = "tokengauge.kubernetes.mode", Gauge, "{state}", &[], Always,
+        "Where names of pods come from: 1 for the source in force, 0 for the others. Degraded unless it is `api`.";
+    KUBERNETES_PODS = "tokengauge.kubernetes.pods", UpDownCounter, "{pod}", &[], Always,
+        "Pods that are known.";
+    KUBERNETES_RECORDS = "tokengauge.kubernetes.records", Counter, "{record}", &[], Always,
+        "Records with a name for at least one end, without any, and those that waited for one.";
+    KUBERNETES_EVENTS = "tokengauge.kubernetes.events", Counter, "{event}", &[], Always,
+        "What was asked of the Kubernetes API and what came of it, by name.";
     EXPORT_DROPS = "tokengauge.export.drops", Counter, "{item}", &[], Always,
         "Spans and metric batches that could not be delivered, by signal and reason.";
     EXPORT_DELIVERED = "tokengauge.export.delivered", Counter, "{item}", &[], Always,

@@ -7,6 +7,7 @@ use std::net::IpAddr;
 
 use crate::name::Name;
 
+pub mod attributes;
 pub mod cgroup;
 
 /// Labels, or annotations, that are kept of one pod; more are left out.

@@ -313,9 +313,9 @@ pub enum Dimension {
     Model,
     /// `gen_ai.operation.name`
     Operation,
-    /// Kubernetes namespace.
+    /// Kubernetes namespace of the observed end: the client's where it was seen at a client, the server's where it was seen at a server.
     Namespace,
-    /// Kubernetes workload, or the process's name.
+    /// Kubernetes workload of the observed end, or its process's name.
     Workload,
     /// Keyed hash of the tenant.
     Tenant,

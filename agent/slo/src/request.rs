@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 
 use tokengauge_core::inference::{Inference, Outcome, Reason, Vantage};
+use tokengauge_core::name::Name;
+use tokengauge_core::workload::Workload;
 
 /// A figure in seconds, or why there is none.
 pub type Figure = Result<f64, Reason>;
@@ -16,9 +18,9 @@ pub struct Request<'a> {
     pub model: Option<&'a str>,
     /// `gen_ai.operation.name`.
     pub operation: Option<&'a str>,
-    /// Kubernetes namespace.
+    /// Kubernetes namespace of the observed end; see [`Request::of`].
     pub namespace: Option<&'a str>,
-    /// Kubernetes workload, or the process's name.
+    /// Kubernetes workload of the observed end, or its process's name.
     pub workload: Option<&'a str>,
     /// Keyed hash of the tenant.
     pub tenant: Option<&'a str>,
@@ -91,15 +93,25 @@ pub fn is_refusal(finish_reason: &str) -> bool {
 
 impl<'a> Request<'a> {
     /// What the record of an inference says; `None` for what is no inference (an existing response that was sent again).
+    ///
+    /// Namespace and workload are those of the observed end, the client's where it was seen at a client, the server's where it was seen at a server: whoever
+    /// has the traffic in hand. Where that end is no known workload, it is known by its process's name alone; where neither is known, the other end's are taken.
     pub fn of(i: &'a Inference) -> Option<Self> {
         let t = &i.timing;
         let usage = i.usage.as_ref();
+        let of = |w: &'a Workload| (w.namespace.as_ref().map(Name::as_str), w.name().map(Name::as_str));
+        let known = |w: &&Workload| w.name().is_some();
+        let (namespace, workload) = match (i.observed().filter(known), &i.process) {
+            (Some(observed), _) => of(observed),
+            (None, Some(process)) => (None, Some(&*process.command)),
+            (None, None) => i.peer().filter(known).map_or((None, None), of),
+        };
         i.operation.is_inference().then(|| Self {
             provider: i.provider,
             model: i.response.model.as_ref().or(i.request.model.as_ref()).map(|n| n.as_str()),
             operation: Some(i.operation.as_str()),
-            namespace: None,
-            workload: i.process.as_ref().map(|p| &*p.command),
+            namespace,
+            workload,
             tenant: None,
             host: i.host.as_ref().map(|n| n.as_str()),
             address: i.server.map(Address::Socket),

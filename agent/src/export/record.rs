@@ -8,6 +8,10 @@ use tokengauge_core::gaps::Gaps;
 use tokengauge_core::inference::{Inference, Outcome, Reason, Stage, Usage};
 use tokengauge_core::name::Name;
 
+use workload::{Observed, Workload};
+
+mod workload;
+
 /// Writes records, one JSON object per line, into a buffer that it keeps.
 #[derive(Debug, Default)]
 pub struct Writer {
@@ -41,9 +45,9 @@ struct Record<'a> {
     operation: &'static str,
     stream: Option<bool>,
     protocol: &'static str,
-    client: Client,
+    client: Client<'a>,
     server: Server<'a>,
-    workload: Option<()>,
+    workload: Option<Observed<'a>>,
     request: Request<'a>,
     response: Response<'a>,
     outcome: &'static str,
@@ -61,9 +65,11 @@ struct Record<'a> {
 }
 
 #[derive(Serialize)]
-struct Client {
+struct Client<'a> {
     address: Option<String>,
     port: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    workload: Option<Workload<'a>>,
 }
 
 #[derive(Serialize)]
@@ -71,6 +77,8 @@ struct Server<'a> {
     address: Option<String>,
     port: Option<u16>,
     host: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    workload: Option<Workload<'a>>,
 }
 
 #[derive(Serialize)]
@@ -226,13 +234,18 @@ impl<'a> Record<'a> {
             operation: i.operation.as_str(),
             stream: i.stream,
             protocol: i.protocol,
-            client: Client { address: i.client.map(|a| a.ip().to_string()), port: i.client.map(|a| a.port()) },
+            client: Client {
+                address: i.client.map(|a| a.ip().to_string()),
+                port: i.client.map(|a| a.port()),
+                workload: i.client_workload.as_deref().map(Workload::new),
+            },
             server: Server {
                 address: i.server.map(|a| a.ip().to_string()),
                 port: i.server.map(|a| a.port()),
                 host: i.host.as_ref().map(Name::as_str),
+                workload: i.server_workload.as_deref().map(Workload::new),
             },
-            workload: None,
+            workload: Observed::new(i),
             request: Request {
                 model: i.request.model.as_ref().map(Name::as_str),
                 bytes: i.request.bytes,

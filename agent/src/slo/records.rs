@@ -39,7 +39,10 @@ pub struct Record<'a> {
     operation: Option<Cow<'a, str>>,
     stream: Option<bool>,
     #[serde(borrow, default)]
+    client: Option<Client<'a>>,
+    #[serde(borrow, default)]
     server: Option<Server<'a>>,
+    /// The observed end, or, in what people make by hand, its name.
     #[serde(borrow, default)]
     workload: Option<Workload<'a>>,
     #[serde(borrow)]
@@ -69,7 +72,15 @@ enum Number<'a> {
 }
 
 #[derive(Deserialize, Debug, Default)]
+struct Client<'a> {
+    #[serde(borrow, default)]
+    workload: Option<Workload<'a>>,
+}
+
+#[derive(Deserialize, Debug, Default)]
 struct Server<'a> {
+    #[serde(borrow, default)]
+    workload: Option<Workload<'a>>,
     #[serde(borrow)]
     address: Option<Cow<'a, str>>,
     #[serde(borrow)]
@@ -199,11 +210,7 @@ impl<'a> Record<'a> {
         let outcome = self.outcome().ok()?;
         let text = |value: &'_ Option<Cow<'a, str>>| value.as_deref().map(str::len).is_some_and(|l| l > 0);
         let (asked, answered) = (self.request.as_ref(), self.response.as_ref());
-        let (workload, namespace) = match &self.workload {
-            Some(Workload::Name(name)) => (Some(&**name), None),
-            Some(Workload::Object { name, namespace }) => (name.as_deref(), namespace.as_deref()),
-            None => (None, None),
-        };
+        let (workload, namespace) = self.workload();
         let timing = self.timing_s.as_ref();
         let figure = |name, value: Option<f64>| value.ok_or_else(|| self.reason(name, outcome));
         let server = self.server.as_ref();
@@ -232,6 +239,23 @@ impl<'a> Record<'a> {
             max_stall: figure("max_stall", timing.and_then(|t| t.max_stall)),
             duration: figure("duration", timing.and_then(|t| t.duration)),
         })
+    }
+
+    /// Workload and namespace: of the observed end, of the other one where that has none (`Request::of`).
+    fn workload(&self) -> (Option<&str>, Option<&str>) {
+        let client = || self.client.as_ref().and_then(|c| c.workload.as_ref());
+        let server = || self.server.as_ref().and_then(|s| s.workload.as_ref());
+        let peer = || match self.vantage.as_deref() {
+            Some("client") => server(),
+            Some("server") => client(),
+            _ => None,
+        };
+        let named = |w: &&Workload<'a>| !matches!(w, Workload::Object { name: None, .. });
+        match self.workload.as_ref().filter(named).or_else(|| peer().filter(named)) {
+            Some(Workload::Name(name)) => (Some(&**name), None),
+            Some(Workload::Object { name, namespace }) => (name.as_deref(), namespace.as_deref()),
+            None => (None, None),
+        }
     }
 
     /// Why a figure is missing: what the record says, else what follows from the rest of it.
@@ -277,6 +301,10 @@ mod tests {
     use super::*;
     use crate::export::record::Writer;
     use crate::testing;
+    use std::sync::Arc;
+    use tokengauge_core::inference::{Inference, Vantage};
+    use tokengauge_core::stream::Process;
+    use tokengauge_core::workload::{Kind, Owner};
 
     fn parse(line: &str) -> Record<'_> {
         Record::parse(line).unwrap()
@@ -289,11 +317,47 @@ mod tests {
         let line = std::str::from_utf8(writer.line(&inference)).unwrap().to_owned();
         let record = parse(&line);
         let (read, mut direct) = (record.request().unwrap(), Request::of(&inference).unwrap());
-        // The record has the address as text and no process yet.
+        // The record has the address as text.
         direct.address = read.address;
-        direct.workload = read.workload;
         assert_eq!(read, direct);
         assert_eq!(record.end(), inference.timing.start.plus(inference.timing.duration.unwrap()).unix_nanos());
+    }
+
+    #[test]
+    fn namespace_and_workload_are_those_of_the_observed_end_first() {
+        let name = |text: &str| tokengauge_core::name::Name::new(text);
+        let end = |namespace: &str, owner: &str| {
+            let owner = Owner { kind: Kind::Deployment, name: name(owner).unwrap() };
+            Some(Arc::new(tokengauge_core::workload::Workload { namespace: name(namespace), owner: Some(owner), ..Default::default() }))
+        };
+        let (ui, vllm) = (end("shop", "ui"), end("models", "vllm"));
+        let python = || Some(Process { pid: 7, command: "python3".into(), container: None });
+        let unnamed = Some(Arc::new(tokengauge_core::workload::Workload { pod_uid: name("u1"), ..Default::default() }));
+        for (vantage, client, server, process, want) in [
+            (Vantage::Client, &ui, &vllm, python(), (Some("shop"), Some("ui"))),
+            (Vantage::Server, &ui, &vllm, python(), (Some("models"), Some("vllm"))),
+            (Vantage::Unknown, &ui, &vllm, None, (Some("models"), Some("vllm"))),
+            (Vantage::Unknown, &ui, &None, None, (Some("shop"), Some("ui"))),
+            // Nothing but a process: its name, and no namespace, though the other end has one.
+            (Vantage::Client, &None, &vllm, python(), (None, Some("python3"))),
+            (Vantage::Client, &unnamed, &vllm, python(), (None, Some("python3"))),
+            (Vantage::Client, &None, &vllm, None, (Some("models"), Some("vllm"))),
+            (Vantage::Client, &unnamed, &vllm, None, (Some("models"), Some("vllm"))),
+            (Vantage::Server, &ui, &None, None, (Some("shop"), Some("ui"))),
+            (Vantage::Client, &None, &None, None, (None, None)),
+        ] {
+            let i =
+                Inference { vantage, process, client_workload: client.clone(), server_workload: server.clone(), ..testing::inference() };
+            let direct = Request::of(&i).unwrap();
+            assert_eq!((direct.namespace, direct.workload), want, "{vantage:?} {client:?} {server:?}");
+            let mut writer = Writer::default();
+            let line = std::str::from_utf8(writer.line(&i)).unwrap().to_owned();
+            let record = parse(&line);
+            let read = record.request().unwrap();
+            assert_eq!((read.namespace, read.workload), want, "{line}");
+        }
+        let by_hand = parse(r#"{"start_unix_nano":"5","workload":"chat","namespace":"models"}"#);
+        assert_eq!((by_hand.request().unwrap().namespace, by_hand.request().unwrap().workload), (Some("models"), Some("chat")));
     }
 
     #[test]

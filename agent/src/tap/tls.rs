@@ -18,6 +18,7 @@ use tokengauge_core::stream::{Process, TapKind, Timestamp};
 use tokengauge_ebpf_common::{Config, Header, filter, kind};
 
 use super::{Sink, StopFlag, Tap, TapError};
+use crate::enrich::procfs;
 
 mod attach;
 mod btf;
@@ -379,5 +380,5 @@ fn know(pid: u32, told: Option<&[u8]>, options: &TlsOptions) -> Known {
     let command = discover::command(pid).or(told).unwrap_or_default();
     let watched =
         options.include.as_ref().is_none_or(|r| r.is_match(&command)) && options.exclude.as_ref().is_none_or(|r| !r.is_match(&command));
-    Known { process: Process { pid, command: command.into(), container: None }, started, watched }
+    Known { process: Process { pid, command: command.into(), container: procfs::container(pid) }, started, watched }
 }

@@ -80,6 +80,8 @@ pub const REASON: &str = "tokengauge.reason";
 pub const ANOMALY: &str = "tokengauge.anomaly";
 /// How an attach attempt went.
 pub const RESULT: &str = "tokengauge.result";
+/// Where names of pods come from: `starting`, `api`, `kubelet`, `cgroup`.
+pub const MODE: &str = "tokengauge.mode";
 /// Which of a tap's further counters.
 pub const COUNTER: &str = "tokengauge.counter";
 /// The attribute that ran out of room.

@@ -12,6 +12,7 @@ use std::time::Duration;
 use tokengauge_core::inference::{Inference, Outcome, Vantage};
 use tokengauge_core::name::Name;
 use tokengauge_core::semconv::{self, Profile, attr, metric};
+use tokengauge_core::workload;
 
 use super::Env;
 use super::links::{Links, Other};
@@ -357,6 +358,7 @@ fn attributes(a: &mut Attributes<'_>, i: &Inference, error: Option<&str>, profil
     if let Some(process) = &i.process {
         a.text(attr::PROCESS_COMMAND, Some(&process.command.to_string()));
     }
+    workload::attributes::of_span(i, |name, value| a.text(name, Some(&value)));
     a.text(attr::VANTAGE, Some(i.vantage.as_str()));
     a.text(attr::TAP, Some(i.tap.as_str()));
     a.text(attr::API, Some(i.api));
