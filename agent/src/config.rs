@@ -287,11 +287,14 @@ impl Config {
         if !self.taps.tls.enabled && self.taps.pcap.is_empty() {
             return wrong("taps".into(), "TLS tapping is off and there is no interface: nothing to watch".into());
         }
-        if self.slo.as_ref().is_some_and(|s| s.files.is_empty()) {
+        if self.slo.as_ref().is_some_and(|s| s.files.is_empty() && s.config_maps.is_none()) {
             return wrong("slo.files".into(), "is empty: expected files or folders with objectives".into());
         }
         if let Err((key, what)) = self.kubernetes.check() {
             return wrong(format!("kubernetes.{key}"), what);
+        }
+        if let Some(Err((key, what))) = self.slo.as_ref().and_then(|s| s.config_maps.as_ref()).map(crate::slo::teams::Config::check) {
+            return wrong(format!("slo.config_maps.{key}"), what);
         }
         if let Some(Jsonl { path, rotate: Some(rotate) }) = &self.jsonl {
             if path == Path::new("-") {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "lib"))
 
-from rig import CACHE, ROOT, Record  # noqa: E402
+from rig import AGENT, CACHE, ROOT, Record  # noqa: E402
 
 K8S = CACHE / "k8s"
 HELM = CACHE / "bin" / "helm"
@@ -29,6 +30,15 @@ RELEASE = "tokengauge"
 def run(*command: str | Path, timeout: float = 120, text: str | None = None) -> subprocess.CompletedProcess[str]:
     """Runs it; output as text."""
     return subprocess.run([str(word) for word in command], input=text, capture_output=True, text=True, timeout=timeout)
+
+
+def agent_image() -> None:
+    """The agent's image as it is shipped, `tokengauge:VERSION`, for the node to import."""
+    folder, target = CACHE / "image", K8S / "images" / "tokengauge.tar"
+    environment = os.environ | {"TOKENGAUGE": str(AGENT), "TOKENGAUGE_IMAGE_DIR": str(folder)}
+    subprocess.run([ROOT / "helm" / "image" / "build.sh"], env=environment, check=True)
+    built = max(folder.glob("tokengauge-*.tar"), key=lambda path: path.stat().st_mtime)
+    target.write_bytes(built.read_bytes())
 
 
 def kubectl(*words: str | Path, text: str | None = None) -> str:

@@ -19,10 +19,10 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "lib")]
 
-from rig import AGENT, CACHE, ROOT, Children, Score, skip_without_bpf  # noqa: E402
+from rig import AGENT, Children, Score, skip_without_bpf  # noqa: E402
 
 import steps  # noqa: E402
-from cluster import HELM, K8S, OTELCOL, kubectl  # noqa: E402
+from cluster import HELM, K8S, OTELCOL, agent_image, kubectl  # noqa: E402
 
 PYTHON = Path("/usr/bin/python3")
 
@@ -46,13 +46,8 @@ def inside(names: list[str]) -> None:
 
 def images() -> None:
     """The agent's image as it is shipped, an interpreter for the test's own pods, and a Collector."""
-    folder = CACHE / "image"
-    subprocess.run([ROOT / "helm" / "image" / "build.sh"], env=os.environ | {"TOKENGAUGE": str(AGENT), "TOKENGAUGE_IMAGE_DIR": str(folder)}, check=True)
+    agent_image()
     target = K8S / "images"
-    for old in target.glob("tokengauge*.tar"):
-        old.unlink()
-    built = max(folder.glob("tokengauge-*.tar"), key=lambda path: path.stat().st_mtime)
-    (target / "tokengauge.tar").write_bytes(built.read_bytes())
     python = PYTHON.resolve()
     library = f"/usr/lib/{python.name}"
     for tar, command in {

@@ -25,18 +25,18 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "lib"), str(HERE.parent / "slo")]
 
 import alerts  # noqa: E402 (the path above comes first)
+from cluster import agent_image  # noqa: E402
 from rig import AGENT, CACHE, ROOT, Children, Score, make_certificate, skip_without_bpf  # noqa: E402
 from stack import PROMETHEUS, get, until  # noqa: E402
 
 K8S, HELM, ALERTMANAGER = CACHE / "k8s", CACHE / "bin" / "helm", CACHE / "bin" / "alertmanager"
 NODE_IP = "10.99.0.1"  # of node.sh
 PROMETHEUS_URL, ALERTMANAGER_URL = f"http://{NODE_IP}:9090", f"http://{NODE_IP}:9093"
-IMAGE = "localhost/tokengauge"
-# As in the image that `make image` builds: OTLP over HTTP wants the roots.
-CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
+# What `make image` builds.
+IMAGE = "tokengauge"
 # What only this rig needs: the image is in the node's store already, and its state goes away with it.
 RIG_VALUES = """\
-image: {tag: test, pullPolicy: Never}
+image: {pullPolicy: Never}
 state: {hostPath: %s}
 """
 
@@ -182,7 +182,7 @@ def main() -> None:
         print("0 passed, 1 failed")
         sys.exit(1)
     skip_without_bpf()
-    subprocess.run([HERE / "mkimage.py", K8S / "images" / "tokengauge.tar", f"{IMAGE}:test", AGENT, CERTIFICATES], check=True)
+    agent_image()
     command = [HERE / "node.sh", sys.executable, Path(__file__).resolve(), "--inside"]
     sys.exit(subprocess.run([str(w) for w in command], env=os.environ | {"K8S_DIR": str(K8S.resolve())}).returncode)
 

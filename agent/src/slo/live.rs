@@ -22,6 +22,7 @@ use tokengauge_slo::snapshot::{Told, encode};
 use super::clock::{self, Clock};
 use super::files::{Fingerprint, Input, fingerprints};
 use super::journal::{Journal, JournalError, beside};
+use super::teams;
 use super::view::{Key, View, key, view};
 use crate::export::{ExportError, Exporter};
 use crate::vitals::EXPORT_QUEUE_FULL;
@@ -31,7 +32,11 @@ use crate::vitals::EXPORT_QUEUE_FULL;
 #[serde(deny_unknown_fields)]
 pub struct Config {
     /// Files, and folders with everything in them that ends in `.yaml`, `.yml` or `.json`.
+    #[serde(default)]
     pub files: Vec<PathBuf>,
+    /// In a pod: ConfigMaps with SLO files, in any namespace.
+    #[serde(default)]
+    pub config_maps: Option<teams::Config>,
     /// Where budgets survive a restart; the file for `slo status` stands beside it.
     #[serde(default = "default_journal")]
     pub journal: PathBuf,
@@ -89,6 +94,9 @@ pub struct Live {
     paths: Vec<PathBuf>,
     seen: Vec<Fingerprint>,
     reload: Arc<AtomicBool>,
+    /// What is wrong with the files; with what teams wrote.
+    broken: Vec<String>,
+    teams: Option<teams::Troubles>,
     clock: Clock,
     lost: u64,
     base: HashMap<Key, Counters>,
@@ -111,7 +119,12 @@ impl Live {
             loaded_unix: wall / 1_000_000_000,
             ..Standing::default()
         };
-        let read = read(&config.files);
+        let mut paths = config.files.clone();
+        let teams = config.config_maps.as_ref().map(|maps| {
+            paths.push(maps.directory.clone());
+            teams::start(maps, &config.files)
+        });
+        let read = read(&paths);
         let seen = read.fingerprints;
         standing.broken = read.problems;
         let mut engine = Engine::new(read.slos, wall).unwrap_or_else(|error| {
@@ -142,7 +155,9 @@ impl Live {
             engine,
             journal,
             journal_path: config.journal.clone(),
-            paths: config.files.clone(),
+            paths,
+            broken: standing.broken.clone(),
+            teams,
             seen,
             reload,
             clock: Clock::new(wall, boot),
@@ -227,8 +242,8 @@ impl Live {
         let mut standing = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         standing.refused += u64::from(!broken.is_empty());
         broken.iter().for_each(|what| tracing::error!("SLO files: {what}; what was read before stays in force"));
-        standing.broken = broken;
-        if !standing.broken.is_empty() {
+        self.broken = broken;
+        if !self.broken.is_empty() {
             return;
         }
         standing.loaded_unix = wall / 1_000_000_000;
@@ -295,6 +310,10 @@ impl Live {
         let objectives = self.engine.statuses().iter().filter_map(of).collect();
         let mut standing = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         standing.objectives = objectives;
+        standing.broken.clone_from(&self.broken);
+        if let Some(teams) = &self.teams {
+            standing.broken.extend(teams.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned());
+        }
         standing.at_unix = wall / 1_000_000_000;
         if !self.evaluations.is_multiple_of(WRITE_EVERY) {
             return;

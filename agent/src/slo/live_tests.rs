@@ -15,7 +15,7 @@ fn place(text: &str) -> Place {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("slo.yaml");
     std::fs::write(&file, text).unwrap();
-    let config = Config { files: vec![file], journal: dir.path().join("slo.journal") };
+    let config = Config { files: vec![file], config_maps: None, journal: dir.path().join("slo.journal") };
     Place { dir, config }
 }
 

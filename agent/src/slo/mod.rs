@@ -11,6 +11,7 @@ pub mod records;
 mod reference;
 mod rules;
 mod status;
+pub mod teams;
 mod validate;
 pub mod view;
 
