@@ -3,7 +3,7 @@ CARGO ?= cargo
 export TOKENGAUGE ?= $(CURDIR)/target/release/tokengauge
 export TOKENGAUGE_CACHE ?= $(CURDIR)/target/real
 
-.PHONY: help setup build dist demo test test-real test-stack dashboards sdks image test-image test-k8s test-bad test-tls test-slo test-jsonl test-live bench fuzz ebpf lint ci
+.PHONY: help setup build dist demo test test-real test-stack dashboards sdks image test-image test-k8s test-bad test-tls test-slo test-jsonl test-outage test-live bench fuzz ebpf lint ci
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -24,7 +24,7 @@ test: setup ## every test that needs no other program running
 	$(CARGO) test --workspace --locked --no-fail-fast
 
 test-real: build ## real model server, nginx, SDK clients, a real Collector
-	tests/real/setup.sh && python3 tests/real/run.py && python3 tests/real/run_sdks.py && python3 tests/real/grpc_calls.py
+	tests/real/setup.sh && python3 tests/real/run.py && python3 tests/real/run_sdks.py && python3 tests/real/grpc_calls.py && python3 tests/real/engine.py
 	tests/real/setup-go.sh && python3 tests/real/collector.py && python3 tests/real/collector_configs.py && python3 tests/real/helm.py
 
 test-stack: build ## wire → agent → Collectors → Prometheus and Jaeger, compared with the JSON lines; dashboards, alerts
@@ -57,6 +57,9 @@ test-slo: build ## objectives against the tools of Go, promtool, and a real Prom
 	tests/slo/setup.sh && python3 tests/slo/compare.py $(if $(wildcard ../shared/fixtures/slo/index.json),--index ../shared/fixtures/slo)
 	tests/slo/backtest.py && tests/slo/kill.sh
 	tests/real/setup-go.sh prometheus alertmanager && python3 tests/slo/promtool.py && python3 tests/slo/alerts.py
+
+test-outage: setup ## an hour without a receiver (compressed), kill -9, a full disk, slow and wrong answers, a real Collector
+	tests/real/setup-go.sh collector && $(CARGO) build --release --locked -p tokengauge --example outage_load && python3 tests/outage/run.py
 
 test-jsonl: setup ## the file of records under kill -9 and on a full disk
 	tests/jsonl/kill.sh

@@ -6,6 +6,8 @@ use std::sync::{Arc, PoisonError};
 use tokengauge_core::stats::snapshot::Area;
 
 use crate::export::jsonl::file;
+use crate::export::otlp::carrier::Signal;
+use crate::export::otlp::delivery::Delivery;
 use crate::health::{Health, Level};
 use crate::slo::live::Shared;
 use crate::tap::tls::Outcome;
@@ -39,6 +41,18 @@ pub fn objectives(health: &Health, shared: Shared) {
             (Some(broken), _) => (Level::Degraded, format!("{broken}; what was read before stays in force")),
             (None, Some(trouble)) => (Level::Degraded, trouble.clone()),
             (None, None) => (Level::Good, format!("{} in force", standing.objectives.len())),
+        }
+    });
+}
+
+/// Tells readiness whether the receiver takes what it is sent. What waits is kept, so that does not make the agent unready.
+pub fn delivery(health: &Health, delivery: Arc<Delivery>) {
+    health.condition("otlp", move || {
+        let all = Signal::ALL.map(|signal| delivery.figures(signal));
+        let waiting: u64 = all.iter().map(|f| f.memory_items + f.disk_items).sum();
+        match all.into_iter().flat_map(|f| [f.trouble, f.disk_trouble]).flatten().next() {
+            Some(trouble) => (Level::Degraded, format!("{trouble}; {waiting} items wait")),
+            None => (Level::Good, format!("{waiting} items wait")),
         }
     });
 }

@@ -54,7 +54,7 @@ pub trait Progress {
     /// A finished inference.
     fn inference(&mut self, inference: Inference);
 
-    /// Everything up to this instant of the tap's clock has been handled; said before each [`Progress::tick`] of a running tap.
+    /// An event of this instant of the tap's clock has just been handled; said of some of them, and of the first after each [`Progress::tick`].
     fn reached(&mut self, _at: Timestamp) {}
 
     /// About ten times a second of the tap's time, and at the end. `stats` walks the open connections: call it when it is needed.
@@ -70,13 +70,18 @@ pub struct Driver<P> {
     ticked: Option<Timestamp>,
     /// What the tap said last with [`Sink::at`].
     place: (u64, u8),
+    /// Events until the tap's lag is looked at again: a clock costs more than an event.
+    until_look: u32,
     progress: P,
 }
+
+/// Events between two looks at how far a busy tap is behind; each tick begins anew with the next one.
+const LOOK_EVERY: u32 = 64;
 
 impl<P: Progress> Driver<P> {
     /// A driver with a pipeline of its own.
     pub fn new(options: Options, progress: P) -> Self {
-        Self { pipeline: Pipeline::new(options), decrypt: None, finished: Vec::new(), ticked: None, place: (0, 0), progress }
+        Self { pipeline: Pipeline::new(options), decrypt: None, finished: Vec::new(), ticked: None, place: (0, 0), until_look: 0, progress }
     }
 
     /// Decrypts TLS connections whose secrets are in `keys`, if there are any.
@@ -116,6 +121,15 @@ impl<P: Progress> Driver<P> {
     fn after(&mut self, conn: ConnId, at: Option<Timestamp>) {
         if !self.finished.is_empty() {
             self.hand_over(0, conn);
+        }
+        if let Some(at) = at {
+            match self.until_look.checked_sub(1) {
+                Some(left) => self.until_look = left,
+                None => {
+                    self.until_look = LOOK_EVERY;
+                    self.progress.reached(at);
+                }
+            }
         }
         // A tap that is never idle never ticks.
         if let Some(at) = at
@@ -175,7 +189,7 @@ impl<P: Progress> Sink for Driver<P> {
             self.pipeline.give_up(&overdue, now, &mut self.finished);
             self.hand_over(overdue.what.kind(), overdue.conn);
         }
-        self.progress.reached(now);
+        self.until_look = 0;
         self.progress.tick(&|| stats(&self.pipeline, self.decrypt.as_deref()));
     }
 }

@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 /// A thread that gave no sign of life for so long is stuck: `/healthz` fails, and whoever supervises the agent may restart it.
 pub const STUCK_AFTER: Duration = Duration::from_secs(30);
 
+/// A thread that has not begun its work after so long is stuck as well.
+pub const STARTED_AFTER: Duration = Duration::from_secs(120);
+
 /// A thread that gave no sign of life for so long is not at work: `/readyz` fails.
 pub const SILENT_AFTER: Duration = Duration::from_secs(5);
 
@@ -66,8 +69,8 @@ impl Part {
         let (level, text) = match self.state.load(Ordering::Acquire) {
             ENDED => (Level::Bad, "ended".to_owned()),
             FAILED => (Level::Bad, self.problem.get().map_or_else(|| "failed".to_owned(), |p| format!("failed: {p}"))),
+            STARTING if silent < STARTED_AFTER => (Level::Starting, format!("starting for {} s", silent.as_secs())),
             _ if silent >= patience => (Level::Bad, format!("no sign of life for {} s{within}", silent.as_secs())),
-            STARTING => (Level::Starting, format!("starting for {} s", silent.as_secs())),
             _ => (Level::Good, "at work".to_owned()),
         };
         Line { name: self.name.clone(), level, text }
@@ -262,7 +265,7 @@ mod tests {
         assert!(!health.ready_at(0).good, "without a tap nothing is ready");
         let (tap, export) = (health.part("tap x", vec![]), health.part("export", vec!["jsonl", "otlp"]));
         assert!(!health.ready_at(0).good, "a tap that starts is not ready");
-        assert!(health.alive_at(after(29)).good && !health.alive_at(after(31)).good, "a start may take a while, not for ever");
+        assert!(health.alive_at(after(119)).good && !health.alive_at(after(121)).good, "a start may take a while, not for ever");
         tap.beat();
         export.beat();
         assert!(health.ready_at(after(4)).good && health.alive_at(after(4)).good);

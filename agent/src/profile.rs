@@ -91,19 +91,21 @@ fn mapping(line: &str) -> Option<Mapping> {
     }
     let offset = u64::from_str_radix(fields.next()?, 16).ok()?;
     let file = fields.nth(2).unwrap_or("[anonymous]").to_owned();
-    let symbols = symbols(Path::new(&file), from, offset).unwrap_or_default();
+    let symbols = symbols(Path::new(&file), from, offset..offset + (to - from)).unwrap_or_default();
     Some(Mapping { from, to, offset, file, symbols })
 }
 
-/// The functions of a file, where it is mapped from `offset` on at `from`.
-fn symbols(path: &Path, from: u64, offset: u64) -> Option<BTreeMap<u64, (u64, String)>> {
+/// The functions of a file whose bytes `mapped` are in memory from `from` on. Mappings begin at pages and segments do not, so it is the executable
+/// segment that overlaps: the one before it may be on the same page.
+fn symbols(path: &Path, from: u64, mapped: std::ops::Range<u64>) -> Option<BTreeMap<u64, (u64, String)>> {
     let bytes = std::fs::read(path).ok()?;
     let elf = object::File::parse(bytes.as_slice()).ok()?;
     let segment = elf.segments().find(|s| {
         let (start, size) = s.file_range();
-        (start..start + size).contains(&offset)
+        let runs = matches!(s.flags(), object::SegmentFlags::Elf { p_flags, .. } if p_flags & object::elf::PF_X == object::elf::PF_X);
+        runs && start < mapped.end && mapped.start < start + size
     })?;
-    let bias = from.wrapping_sub(offset).wrapping_add(segment.file_range().0).wrapping_sub(segment.address());
+    let bias = from.wrapping_sub(mapped.start).wrapping_add(segment.file_range().0).wrapping_sub(segment.address());
     let functions = elf.symbols().chain(elf.dynamic_symbols()).filter(|s| s.kind() == object::SymbolKind::Text && s.address() != 0);
     Some(functions.filter_map(|s| Some((s.address().wrapping_add(bias), (s.size(), s.name().ok()?.to_owned())))).collect())
 }

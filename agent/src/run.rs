@@ -15,9 +15,11 @@ use crate::agent::{Builder, Ended, Running, STOP_WITHIN};
 use crate::cli::RunArgs;
 use crate::config::{Config, ConfigError, Jsonl, Semconv};
 use crate::driver::Source;
+use crate::engine::{OnWire, Scraping};
 use crate::export::jsonl::JsonLines;
 use crate::export::jsonl::file::JsonFile;
 use crate::export::jsonl::lines::Lines;
+use crate::export::metrics::names::Models;
 use crate::export::metrics::objectives::Objectives;
 use crate::export::metrics::{Metrics, Recording};
 use crate::export::otlp::{Otlp, environment, resource, settings};
@@ -114,8 +116,15 @@ pub fn run(args: &RunArgs) -> Result<bool, RunError> {
         conditions::objectives(&health, live.shared());
         metrics.watch(Objectives(live.shared()));
     }
+    if let Some(otlp) = &otlp {
+        conditions::delivery(&health, Arc::clone(otlp.sender().delivery()));
+    }
     if let (Some(otlp), Some(live)) = (&mut otlp, &live) {
         otlp.watch_objectives(live);
+    }
+    let scraping = engines(&config, &metrics, otlp.is_some())?;
+    if let Some(scraping) = &scraping {
+        agent = agent.exporter(Box::new(OnWire::new(&scraping.engines())));
     }
     let records = config.jsonl.as_ref().map(|jsonl| records(jsonl, &hangups, &mut own)).transpose()?;
     metrics.watch(own);
@@ -135,6 +144,18 @@ pub fn run(args: &RunArgs) -> Result<bool, RunError> {
         eprintln!("tokengauge: {what}");
     }
     Ok(ended.report.failed_inputs == 0)
+}
+
+/// Reads what inference servers say of themselves, when there is someone to tell it to.
+fn engines(config: &Config, metrics: &Metrics, otlp: bool) -> Result<Option<Scraping>, RunError> {
+    let told = otlp || config.http.as_ref().is_some_and(|http| http.metrics);
+    if !told || !config.engines.any() {
+        return Ok(None);
+    }
+    let models = Models::new(&config.metrics).map_err(|what| ExportError::Config { what: format!("metrics: {what}") })?;
+    let scraping = Scraping::start(&config.engines, models)?;
+    metrics.watch(scraping.engines());
+    Ok(Some(scraping))
 }
 
 /// The page for Prometheus.
@@ -228,6 +249,11 @@ pub fn describe(config: &Config) -> String {
     }
     if let Some(slo) = &config.slo {
         text += &format!("; objectives of {}", slo.files.iter().map(|f| f.display().to_string()).collect::<Vec<_>>().join(", "));
+    }
+    match config.engines.endpoints.len() {
+        0 => {}
+        1 => text += "; asks 1 inference server",
+        n => text += &format!("; asks {n} inference servers"),
     }
     if let Some(http) = &config.http {
         text += &format!("; serves {}", http.describe());

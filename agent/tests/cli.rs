@@ -59,6 +59,14 @@ fn exit_codes_and_messages() {
     check(&["run", "--no-tls", "-i", "no-such-interface"], 1, "", "no-such-interface");
     check(&["run", "--log", "=x=", "--no-tls", "-i", "lo"], 2, "", "log filter");
     check(&["run", "--jsonl", "/nonexistent/x", "--no-tls", "-i", "lo", "--check"], 0, "/nonexistent/x", "");
+    check(&["run", "--check", "--http-listen", "nowhere"], 2, "", "http: listen: `nowhere` is no address and port");
+    check(&["run", "--check", "--http-listen", "9464"], 0, "serves health, metrics at http://127.0.0.1:9464", "");
+    check(&["config", "check", &bad], 2, "", "did you mean `endpoint`?");
+    check(&["config", "schema"], 0, "\"additionalProperties\": false", "");
+    check(&["config", "reference"], 0, "| `http.listen` |", "");
+    check(&["man"], 0, ".TH tokengauge 1", "");
+    check(&["man", "--out", "/proc/nowhere"], 1, "", "/proc/nowhere");
+    check(&["doctor", "--config", &bad], 1, "FAIL configuration: ", "");
     check(&["dialects", "--format", "markdown"], 0, "| `anthropic.messages` |", "");
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         check(&["completions", shell], 0, "tokengauge", "");

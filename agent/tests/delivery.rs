@@ -34,6 +34,8 @@ enum Answer {
     Hang,
     /// Later.
     Slow(Duration),
+    /// 415 to whatever is compressed.
+    OnlyPlain,
 }
 
 #[derive(Clone)]
@@ -113,7 +115,11 @@ impl Server {
             } else {
                 numbers(&ExportTraceServiceRequest::decode(body.as_slice()).unwrap())
             };
-            let answer = self.came(&kind, &encoding);
+            let answer = match self.came(&kind, &encoding) {
+                Answer::OnlyPlain if encoding.is_empty() => Answer::Ok,
+                Answer::OnlyPlain => Answer::Http(415, String::new()),
+                other => other,
+            };
             let ok = |body: Vec<u8>| [format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len()).into_bytes(), body].concat();
             let reply = match answer {
                 Answer::Ok => ok(Vec::new()),
@@ -127,9 +133,9 @@ impl Server {
                     sleep(Duration::from_secs(60));
                     return None;
                 }
-                Answer::Grpc(..) => panic!("no gRPC here"),
+                Answer::Grpc(..) | Answer::OnlyPlain => panic!("not here"),
             };
-            if matches!(self.state.lock().unwrap().answer, Answer::Ok | Answer::Partial(_) | Answer::Slow(_)) {
+            if reply.starts_with(b"HTTP/1.1 200") {
                 self.state.lock().unwrap().taken.extend(spans);
             }
             (&stream).write_all(&reply).ok()?;
@@ -194,7 +200,7 @@ impl TraceService for Server {
                 let details = ErrorDetails::with_retry_info(Some(Duration::from_secs(seconds)));
                 return Err(tonic::Status::with_error_details(code, "why?", details));
             }
-            Answer::Http(..) => panic!("no HTTP here"),
+            Answer::Http(..) | Answer::OnlyPlain => panic!("no HTTP here"),
         };
         self.state.lock().unwrap().taken.extend(spans);
         Ok(tonic::Response::new(reply))
@@ -340,6 +346,23 @@ fn grpc_codes_mean_what_the_specification_says() {
 }
 
 #[test]
+fn a_receiver_that_does_not_know_a_compression_gets_everything_without_it() {
+    let http = Server::http(Answer::OnlyPlain);
+    let sender = start(&Config { compression: Some(Compression::Zstd), ..config(http.address, Protocol::HttpProtobuf) });
+    send(&sender, 0..10);
+    wait("the delivery", || http.taken().len() == 10);
+    send(&sender, 10..20);
+    assert!(sender.shutdown(END));
+    assert_eq!(http.state.lock().unwrap().encodings.iter().map(|(_, coding)| coding.as_str()).collect::<Vec<_>>(), ["zstd", "", ""]);
+    // What is wrong without compression stays wrong.
+    http.answer(Answer::Http(415, String::new()));
+    let sender = start(&config(http.address, Protocol::HttpProtobuf));
+    send(&sender, 0..10);
+    wait("the refusal", || lost(&sender, Loss::Refused) == 10);
+    assert!(sender.shutdown(END));
+}
+
+#[test]
 fn a_receiver_that_says_when_is_left_alone_until_then() {
     for (server, protocol) in [
         (Server::http(Answer::Http(429, "Retry-After: 1\r\n".into())), Protocol::HttpProtobuf),
@@ -415,7 +438,7 @@ fn without_a_disk_memory_is_bounded_and_the_oldest_goes() {
     // 20,000 spans of 50 bytes are a megabyte; packed they are less.
     for n in 0..2_000 {
         send(&sender, n * 10..n * 10 + 10);
-        assert!(sender.delivery().figures(Signal::Traces).memory_bytes <= 66 << 10);
+        assert!(sender.delivery().figures(Signal::Traces).memory_bytes <= 72 << 10);
         if n % 50 == 0 {
             sleep(Duration::from_millis(2));
         }

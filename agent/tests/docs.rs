@@ -23,10 +23,23 @@ fn check(name: &str, table: &str) {
 }
 
 #[test]
+fn the_example_configuration_of_the_readme_is_right() {
+    let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../README.md")).unwrap();
+    let section = text.split_once("### Configuration").unwrap().1;
+    let example = section.split_once("```yaml\n").unwrap().1.split_once("```").unwrap().0;
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("example.yaml");
+    std::fs::write(&file, example).unwrap();
+    let config = tokengauge::config::Config::of_file(&file).unwrap();
+    assert!(config.http.is_some() && config.jsonl.unwrap().rotate.is_some());
+}
+
+#[test]
 fn tables_of_the_readme_are_fresh() {
     // One test, because all rewrite one file.
     check("dialects", &tokengauge::dialects::list(ListFormat::Markdown));
     check("metrics", &tokengauge_core::semconv::metrics_markdown());
+    check("engines", &tokengauge_core::engine::figures::markdown());
     check("variables", &tokengauge::export::otlp::variables::markdown());
     check("config", &tokengauge::reference::markdown());
     check("troubleshooting", &tokengauge::doctor::checks::markdown());

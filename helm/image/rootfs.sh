@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Puts the files of the image together, for one architecture.
 #
-#   helm/image/rootfs.sh amd64|arm64 FOLDER      TOKENGAUGE=the agent for it; TOKENGAUGE_HOST=one that runs here (its completions), else the same
+#   helm/image/rootfs.sh amd64|arm64 FOLDER      TOKENGAUGE=the agent for it; TOKENGAUGE_HOST=one that runs here (its manual and completions), else the same
 #
 # Libraries are those that the agent's file names, and what they name in turn, from Debian's packages (sysroot.sh). Times are fixed
 # (SOURCE_DATE_EPOCH), so that the same sources give the same files.
@@ -63,6 +63,8 @@ for package in $(awk '{ print $1 }' "$sysroot/../packages"); do
     cp -L "$sysroot/usr/share/doc/$package/copyright" "$out/usr/share/doc/$package/"
 done
 if [ -x "$host" ] && "$host" --version >/dev/null 2>&1; then
+    mkdir -p "$out/usr/share/man/man1"
+    "$host" man --out "$out/usr/share/man/man1" >/dev/null
     "$host" completions bash >"$out/usr/share/bash-completion/completions/tokengauge"
     "$host" completions zsh >"$out/usr/share/zsh/site-functions/_tokengauge"
     "$host" completions fish >"$out/usr/share/fish/vendor_completions.d/tokengauge.fish"

@@ -13,6 +13,9 @@ echo "== replay of generated captures, beside bare readings of the same files"
 python3 tests/bench/replay.py "$agent" "$cache" "$floors" --doc tests/bench/BENCH.md ${BENCH_OPTIONS:-}
 [ "${BENCH:-}" != replay ] || exit 0
 echo
+echo "== metrics: processor time of an inference, 10,000 series encoded, memory"
+cargo run --quiet --release --locked -p tokengauge --example metrics_cost
+echo
 echo "== one tapped SSL_write + SSL_read of 250 bytes"
 cargo run --quiet --release --locked -p tokengauge --example tls_cost
 echo

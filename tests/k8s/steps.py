@@ -262,6 +262,85 @@ def other_pods(rig: Rig) -> None:
     rig.check(len(clients) >= 19, f"{len(clients)} of 20 requests measured at the client's pod")
     good = [r for r in clients if r["outcome"] == "completed" and r["usage"]["output_tokens"] == 5 and r["timing_s"]["ttft"] > 0.005]
     rig.check(len(good) == len(clients), f"{len(good)} of them completed, with 5 tokens and a time to first token")
+    ends = {names(r) for r in clients + seen("pod-model", "server")}
+    rig.check(ends == {JOB_TO_DEPLOYMENT}, f"records from either side name both: {ends}")
+    label = 'k8s_namespace_name="apps"'
+    rig.check(until(15, lambda: any(label in line and "pod-model" in line for line in rig.series().splitlines())), f"metrics say whose requests they were: {label}")
+
+
+JOB_TO_DEPLOYMENT = ("apps", "Job", "first", "models", "Deployment", "provider")
+
+
+def names(record: Record) -> tuple[object, ...]:
+    """Namespace, kind and name of the workloads at both ends."""
+    ends = [record[end].get("workload") or {} for end in ("client", "server")]
+    return tuple(end.get(key) for end in ends for key in ("namespace", "kind", "name"))
+
+
+def denied(rig: Rig) -> None:
+    """Without rights the agent says so and measures on, with ids instead of names; given back, names are back."""
+    rig.upgrade("--set", "rbac.create=false")
+    kubectl("delete", "pod", *SPACE, pods()[0]["metadata"]["name"])
+    rolled_out()
+    rig.check(until(45, lambda: "degraded" in pod_log()), f"RBAC denied: {[line for line in pod_log().splitlines() if 'degraded' in line][:1]}")
+    if ask(rig, "denied", "denied-model", 5):
+        rig.check(until(10, lambda: len(seen("denied-model", "server")) == 5), "it measures all the same")
+        ids = {(r["workload"] or {}).get("pod_uid") for r in seen("denied-model", "server")}
+        provider_uid = pods("app=provider", ("--namespace", "models"))[0]["metadata"]["uid"]
+        rig.check(ids == {provider_uid}, f"and tells the pod by its uid: {ids}")
+    rig.upgrade()
+    rolled_out()
+    # Rights are asked for again every minute.
+    again = until(90, lambda: ask_quietly(rig) and any(names(r)[3:] == ("models", "Deployment", "provider") for r in records()[-4:]))
+    rig.check(again, "with the rights given back, names are back, without a restart")
+
+
+def ask_quietly(rig: Rig) -> bool:
+    """One request by the node itself."""
+    host = provider(rig)
+    done = run(sys.executable, HERE / "llm.py", "ask", host, "8443", "1", "10", "quiet-model")
+    time.sleep(1)
+    return done.returncode == 0
+
+
+def listener(rig: Rig) -> None:
+    """Probes, and /metrics for whoever scrapes."""
+    address = f"http://{pods()[0]['status']['podIP']}:9464"
+    healthy = [get(f"{address}{path}") != "" for path in ("/healthz", "/readyz")]
+    rig.check(all(healthy), "the agent's listener says that it is alive and ready")
+    probed = pods()[0]["spec"]["containers"][0]
+    rig.check("livenessProbe" in probed and "readinessProbe" in probed, "the kubelet asks it")
+
+
+def teams(rig: Rig) -> None:
+    """SLO files in labelled ConfigMaps of other namespaces, without a new pod for each; a broken one harms nobody."""
+    kubectl("create", "namespace", "search")
+    rig.upgrade("--set", "slos.teams.enabled=true,slos.teams.namespaces={search}")
+    ready, said = rolled_out()
+    rig.check(ready, f"an agent that reads ConfigMaps of a team: {said}")
+    uid = pods()[0]["metadata"]["uid"]
+
+    def write(text: str) -> None:
+        metadata = {"name": "search-slos", "namespace": "search", "labels": {"tokengauge.io/slo": "true"}}
+        apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"search.yaml": text}})
+
+    def targets() -> set[float]:
+        return {round(o["target"], 4) for key, o in state_of(rig.state).items() if key.startswith("search")}
+
+    write("slos: {service: search, objectives: [availability >= 95%]}")
+    rig.check(until(60, lambda: targets() == {0.95}), f"a labelled ConfigMap is an objective within a minute: {targets()}")
+    write("slos: {service: search, objectvies: []}")
+    told = "ConfigMap search/search-slos"
+    rig.check(until(60, lambda: told in pod_log()), "a broken one is named in the log")
+    broken = state_of(rig.state).get("", {}).get("broken", [])
+    rig.check(targets() == {0.95} and any(told in what for what in broken), f"what was in force stays, and `slo status` says so: {broken}")
+    write("slos: {service: search, objectives: [availability >= 97%]}")
+    rig.check(until(60, lambda: targets() == {0.97}), f"mended, it is in force: {targets()}")
+    kubectl("delete", "configmap", "--namespace", "search", "search-slos")
+    rig.check(until(60, lambda: not targets()), "taken away, it is gone")
+    rig.check(pods()[0]["metadata"]["uid"] == uid, "all of it in one pod")
+    rig.upgrade()
+    rolled_out()
 
 
 def budgets(rig: Rig) -> None:
@@ -343,7 +422,7 @@ def kubelet_folder() -> str:
 
 
 def sidecar(rig: Rig) -> None:
-    """helm/tokengauge/sidecar.yaml as it stands, with the test's application; it sees its own pod and no other."""
+    """helm/tokengauge/sidecar.yaml as it stands, with the test's application: what is said inside of the pod is measured by the container beside it."""
     space = namespace(rig, "beside")
     text = (CHART / "sidecar.yaml").read_text()
     text = text.replace("image: tokengauge:0.1.0", f"image: {pods()[0]['spec']['containers'][0]['image']}")
@@ -359,9 +438,6 @@ def sidecar(rig: Rig) -> None:
         return records("pod/with-tokengauge", "-c", "tokengauge", space=space)
 
     rig.check(until(10, lambda: len(mine()) >= 15), f"the sidecar measured both sides of them: {len(mine())} records")
-    ask(rig, "apart", "apart-model", 5)
-    foreign = {r["request"]["model"] for r in mine()} - {"beside-model"}
-    rig.check(not foreign, f"and no other pod's {foreign or ''}")
     kubectl("delete", "pod", *space, "with-tokengauge", "--wait=false")
 
 
@@ -400,6 +476,9 @@ ALL = (
     processes_of_the_node,
     metrics,
     other_pods,
+    listener,
+    denied,
+    teams,
     budgets,
     own_seccomp_profile,
     sidecar,

@@ -105,6 +105,7 @@ def main() -> None:
         score.check("[+] records: written" in body, "records are well again")
 
         agent.send_signal(signal.SIGSTOP)
+        time.sleep(0.5)
         score.check(get(port, "/healthz", timeout=1)[0] == 0, "a stopped agent does not answer")
         time.sleep(7)
         agent.send_signal(signal.SIGCONT)

@@ -95,9 +95,9 @@ def check_image(score: Score, arch: str) -> None:
     present = [
         (root / path).stat().st_size > 0
         for path in ("etc/ssl/certs/ca-certificates.crt", "usr/share/doc/tokengauge/LICENSE", "usr/share/doc/libc6/copyright",
-                     "usr/share/bash-completion/completions/tokengauge")
+                     "usr/share/bash-completion/completions/tokengauge", "usr/share/man/man1/tokengauge.1")
     ]  # fmt: skip
-    score.check(all(present), f"{arch}: authorities, licences, completions")
+    score.check(all(present), f"{arch}: authorities, licences, manual, completions")
     version = inside(arch, "--version")
     score.check(version.returncode == 0 and labels["org.opencontainers.image.version"] in version.stdout, f"{arch}: runs with the image's files alone: {(version.stdout + version.stderr).strip()}")
 

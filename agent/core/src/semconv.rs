@@ -202,6 +202,18 @@ metrics! {
         "Further counters of the taps, by name.";
     EXPORT_DROPS = "tokengauge.export.drops", Counter, "{item}", &[], Always,
         "Spans and metric batches that could not be delivered, by signal and reason.";
+    EXPORT_DELIVERED = "tokengauge.export.delivered", Counter, "{item}", &[], Always,
+        "Spans and data points that a receiver took, by signal.";
+    EXPORT_RETRIES = "tokengauge.export.retries", Counter, "{request}", &[], Always,
+        "Requests that got no answer, or one that asks for another attempt, by signal.";
+    EXPORT_QUEUE_ITEMS = "tokengauge.export.queue.items", UpDownCounter, "{item}", &[], Always,
+        "Spans and data points that wait for the receiver, by signal and place: in memory, on disk.";
+    EXPORT_QUEUE_SIZE = "tokengauge.export.queue.size", UpDownCounter, "By", &[], Always,
+        "Bytes of what waits for the receiver, by signal and place: in memory, on disk.";
+    EXPORT_QUEUE_ERRORS = "tokengauge.export.queue.errors", Counter, "{error}", &[], Always,
+        "Failures to use the queue on disk, by signal.";
+    EXPORT_DURATION = "tokengauge.export.duration", Histogram, "s", &LATENCY, Always,
+        "Time from sending a request to its answer, whatever that was, by signal.";
     EXPORT_SERIES = "tokengauge.export.series", UpDownCounter, "{series}", &[], Always,
         "Series of all metrics that the agent holds.";
     EXPORT_OVERFLOWS = "tokengauge.export.overflows", Counter, "{measurement}", &[], Always,

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::cli::RunArgs;
 use crate::config::Config;
-use crate::export::otlp::{Otlp, environment};
+use crate::export::otlp::environment;
 use crate::slo::files::Input;
 use crate::tap::tls::selftest::{LibraryReport, SelfTest};
 
@@ -129,7 +129,7 @@ pub const ALL: [Advice; 15] = [
     },
 ];
 
-fn check(name: &'static str, state: State, found: impl Into<String>) -> Check {
+pub(super) fn check(name: &'static str, state: State, found: impl Into<String>) -> Check {
     let next = ALL.iter().find(|a| a.name == name).map(|a| a.next).filter(|_| state != State::Ok);
     Check { name, state, found: found.into(), next }
 }
@@ -222,7 +222,7 @@ pub fn configured(args: &RunArgs) -> (Option<Config>, Vec<Check>) {
     if let Some(jsonl) = config.jsonl.as_ref().filter(|j| j.path != Path::new("-")) {
         all.push(folder("records", &jsonl.path, State::Fail));
     }
-    all.extend(otlp(&config));
+    all.extend(super::receiver::checks(&config.otlp, &environment));
     all.extend(config.http.as_ref().map(pages));
     all.extend(kubernetes());
     (Some(config), all)
@@ -276,20 +276,7 @@ fn free(folder: &Path) -> Option<u64> {
 }
 
 /// How long a receiver may take to answer a doctor.
-const PATIENCE: Duration = Duration::from_secs(3);
-
-fn otlp(config: &Config) -> Vec<Check> {
-    let targets = Otlp::targets(&config.otlp, &environment);
-    let mut all: Vec<Check> = Vec::new();
-    for (signal, url) in targets {
-        let result = reach(&url);
-        all.push(match result {
-            Ok(address) => check("OTLP", State::Ok, format!("{signal}: {url} answers at {address}")),
-            Err(what) => check("OTLP", State::Warn, format!("{signal}: {url}: {what}")),
-        });
-    }
-    all
-}
+pub(super) const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Looks an address up and connects to it.
 fn reach(url: &str) -> Result<SocketAddr, String> {

@@ -22,6 +22,8 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
+use crate::export::metrics::names::Models;
+use crate::export::observe::{Observe, Tell, TellHistogram};
 use crate::export::{ExportError, Exporter};
 
 pub mod discover;
@@ -136,7 +138,7 @@ pub enum Figure<'a> {
 pub type Each<'a> = dyn FnMut(&'static Metric, &[(&str, &str)], Figure<'_>) + 'a;
 
 /// All servers. Clones are the same ones.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Engines(Arc<Mutex<Servers>>);
 
 impl Engines {
@@ -157,6 +159,24 @@ impl Engines {
     }
 }
 
+impl Observe for Engines {
+    fn observe(&self, tell: &mut Tell<'_>) {
+        self.each(&mut |metric, attributes, figure| {
+            if let Figure::Number(value) = figure {
+                tell(metric, attributes, value);
+            }
+        });
+    }
+
+    fn histograms(&self, tell: &mut TellHistogram<'_>) {
+        self.each(&mut |metric, attributes, figure| {
+            if let Figure::Histogram(h) = figure {
+                tell(metric, attributes, &h.bounds, &h.counts, h.sum);
+            }
+        });
+    }
+}
+
 /// The running thread; it ends when this is dropped.
 pub struct Scraping {
     engines: Engines,
@@ -164,12 +184,12 @@ pub struct Scraping {
 }
 
 impl Scraping {
-    /// Begins to look for servers and to scrape them.
+    /// Begins to look for servers and to scrape them. `models` makes names for series of models' names, as for what the wire shows.
     ///
     /// # Errors
     /// When the system gives no thread, no runtime or no certificates.
-    pub fn start(config: &Config) -> std::io::Result<Self> {
-        let engines = Engines::default();
+    pub fn start(config: &Config, models: Models) -> std::io::Result<Self> {
+        let engines = Engines(Arc::new(Mutex::new(Servers::new(models))));
         let timeout = Duration::from_secs_f64(config.timeout_s);
         let client = scrape::client(timeout).map_err(std::io::Error::other)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -3,19 +3,22 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use reqwest::Url;
 use rustc_hash::FxHashMap;
 use tokengauge_core::engine::beside::{Beside, Seen};
 use tokengauge_core::engine::book::Book;
-use tokengauge_core::engine::gather::{Key, Value};
+use tokengauge_core::engine::gather::{Key, Reading, Value};
 use tokengauge_core::engine::{Kind, figures};
 use tokengauge_core::inference::Vantage;
+use tokengauge_core::name::Name;
 use tokengauge_core::semconv::{attr, metric};
 
 use super::discover::{Found, netns_of};
 use super::scrape::{Read, ScrapeError};
 use super::{Each, Figure};
+use crate::export::metrics::names::Models;
 
 /// Most servers of one agent.
 pub const MAX_SERVERS: usize = 256;
@@ -25,6 +28,9 @@ const GONE_AFTER: u32 = 4;
 
 /// Network namespaces of processes that are remembered between two scans.
 const MAX_KNOWN: usize = 1_024;
+
+/// Names of models of one server that are remembered.
+const MAX_MODELS: usize = 1_024;
 
 /// A server's place; never given twice.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -42,8 +48,8 @@ pub struct Job {
 }
 
 /// All servers.
-#[derive(Default)]
 pub struct Servers {
+    models: Models,
     all: BTreeMap<Id, Server>,
     next: u64,
     /// Which server an address is; those that would be of two are of none.
@@ -73,11 +79,18 @@ struct Server {
     results: BTreeMap<&'static str, u64>,
     bad_lines: u64,
     said: String,
+    /// What each model is called in series.
+    models: BTreeMap<Name, Arc<str>>,
     book: Book,
     beside: Beside,
 }
 
 impl Servers {
+    /// None yet.
+    pub fn new(models: Models) -> Self {
+        Self { models, all: BTreeMap::new(), next: 0, by_address: FxHashMap::default(), netns: FxHashMap::default(), here: None }
+    }
+
     /// Takes the configured servers.
     pub fn configure(&mut self, endpoints: impl Iterator<Item = (Option<Kind>, Url, Option<PathBuf>)>) {
         self.here = netns_of("self");
@@ -161,7 +174,7 @@ impl Servers {
     pub fn scraped(&mut self, id: Id, result: Result<Read, ScrapeError>) {
         let Some(server) = self.all.get_mut(&id) else { return };
         let before = server.remote;
-        server.take(result);
+        server.take(result, &mut self.models);
         if server.remote != before {
             self.index();
         }
@@ -220,12 +233,13 @@ impl Server {
             results: BTreeMap::new(),
             bad_lines: 0,
             said: String::new(),
+            models: BTreeMap::new(),
             book: Book::default(),
             beside: Beside::default(),
         }
     }
 
-    fn take(&mut self, result: Result<Read, ScrapeError>) {
+    fn take(&mut self, result: Result<Read, ScrapeError>, names: &mut Models) {
         let (name, said) = match &result {
             Ok(read) => ("ok", read.counts.first_bad.map(|(line, bad)| format!("line {line}: {}", bad.as_str())).unwrap_or_default()),
             Err(error) => (error.result(), error.to_string()),
@@ -249,10 +263,24 @@ impl Server {
                 if self.kind.is_none() {
                     self.kind = read.reading.series.keys().next().map(|key| key.kind);
                 }
+                self.name(&read.reading, names);
                 self.book.read(read.reading, std::mem::take(&mut self.anew));
                 self.beside.scraped(&self.book);
             }
             Err(_) => self.book.missed(),
+        }
+    }
+
+    /// Names models as they are named in what the wire shows; two that would have one name keep their own.
+    fn name(&mut self, reading: &Reading, names: &mut Models) {
+        for model in reading.series.keys().filter_map(|key| key.model.as_ref()) {
+            // A text names few, but a server may name others each day.
+            if self.models.contains_key(model) || self.models.len() >= MAX_MODELS {
+                continue;
+            }
+            let name = names.of(model);
+            let taken = self.models.values().any(|n| *n == name);
+            self.models.insert(model.clone(), if taken { model.as_str().into() } else { name });
         }
     }
 
@@ -290,8 +318,10 @@ impl Server {
             with.clear();
             with.extend(place);
             with.push((attr::ENGINE, kind.as_str()));
+            let model = model.as_ref().map(|m| self.models.get(m).map_or(m.as_str(), |name| name));
+            let (rank, reason) = (rank.as_ref().map(Name::as_str), reason.as_ref().map(Name::as_str));
             for (name, value) in [(attr::RESPONSE_MODEL, model), (attr::ENGINE_RANK, rank), (attr::REASON, reason)] {
-                with.extend(value.as_ref().map(|v| (name, v.as_str())));
+                with.extend(value.map(|v| (name, v)));
             }
             match value {
                 Value::Level(v) | Value::Total(v) => each(is.metric(), &with, number(*v)),

@@ -56,6 +56,10 @@ fn config(at: SocketAddr) -> Config {
     Config { discover: false, interval_s: 0.1, timeout_s: 0.5, endpoints: vec![endpoint] }
 }
 
+fn start(config: &Config) -> std::io::Result<Scraping> {
+    Scraping::start(config, Models::new(&crate::export::metrics::Config::default()).unwrap())
+}
+
 /// All series as text, without the prefix and the address.
 fn shown(engines: &Engines) -> Vec<String> {
     let mut out = Vec::new();
@@ -98,7 +102,7 @@ fn has(all: &[String], line: &str) -> bool {
 fn a_server_is_read_dies_and_comes_back() {
     let server = Scripted::start();
     server.tokens(100);
-    let scraping = Scraping::start(&config(server.at)).unwrap();
+    let scraping = start(&config(server.at)).unwrap();
     let engines = scraping.engines();
     let now = until(&engines, "the first reading", |all| has(all, "up llama.cpp = 1"));
     assert!(has(&now, "generation_tokens llama.cpp = 0") && has(&now, "requests.running llama.cpp = 1"), "{now:?}");
@@ -125,7 +129,7 @@ fn a_server_is_read_dies_and_comes_back() {
 fn whatever_a_server_says_has_a_name() {
     let server = Scripted::start();
     server.tokens(1);
-    let scraping = Scraping::start(&config(server.at)).unwrap();
+    let scraping = start(&config(server.at)).unwrap();
     let engines = scraping.engines();
     until(&engines, "the first reading", |all| has(all, "up llama.cpp = 1"));
     let large = [b"#".repeat(1_023), b"\n".to_vec()].concat().repeat(1_025);
@@ -159,14 +163,14 @@ fn whatever_a_server_says_has_a_name() {
 #[test]
 fn nobody_there_and_no_token() {
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let scraping = Scraping::start(&config(free)).unwrap();
+    let scraping = start(&config(free)).unwrap();
     until(&scraping.engines(), "the refusal", |all| has(all, "up  = 0") && all.iter().any(|l| l.starts_with("scrapes connect = ")));
     let (server, folder) = (Scripted::start(), tempfile::tempdir().unwrap());
     server.tokens(1);
     let path = folder.path().join("token");
     let mut config = config(server.at);
     config.endpoints[0].bearer_token_file = Some(path.clone());
-    let scraping = Scraping::start(&config).unwrap();
+    let scraping = start(&config).unwrap();
     until(&scraping.engines(), "the missing token", |all| all.iter().any(|l| l.starts_with("scrapes token = ")));
     assert!(server.asked.lock().unwrap().is_empty());
     std::fs::write(path, "s3cret\n").unwrap();
@@ -178,7 +182,7 @@ fn nobody_there_and_no_token() {
 fn the_wire_stands_beside_it() {
     let server = Scripted::start();
     server.tokens(1_000);
-    let scraping = Scraping::start(&config(server.at)).unwrap();
+    let scraping = start(&config(server.at)).unwrap();
     let engines = scraping.engines();
     until(&engines, "the first reading", |all| has(all, "up llama.cpp = 1"));
     let mut wire = OnWire::new(&engines);
@@ -199,4 +203,81 @@ fn the_wire_stands_beside_it() {
     inference.process = Some(process(u32::MAX));
     wire.inference(&inference);
     assert!(has(&shown(&engines), "wire.output_tokens llama.cpp,server,pcap = 120"));
+}
+
+/// What a scrape of that text would have given.
+fn said(text: &str) -> scrape::Read {
+    let (mut reader, mut gather) = (tokengauge_core::engine::text::Reader::default(), tokengauge_core::engine::gather::Gather::default());
+    reader.push(text.as_bytes(), &mut |sample| gather.sample(sample));
+    let counts = reader.finish(&mut |sample| gather.sample(sample));
+    scrape::Read { reading: gather.finish(), counts, remote: None }
+}
+
+fn found(pid: u32, at: &str, ask: Option<&str>) -> discover::Found {
+    let at: SocketAddr = at.parse().unwrap();
+    discover::Found {
+        kind: Kind::Vllm,
+        process: (pid, 7),
+        netns: Some("net:[1]".into()),
+        ask: ask.map(|a| a.parse().unwrap()),
+        listens: at,
+        addresses: vec![at],
+        tls: false,
+    }
+}
+
+#[test]
+fn servers_that_are_found_come_and_go() {
+    let models = Models::new(&crate::export::metrics::Config::default()).unwrap();
+    let engines = Engines(Arc::new(Mutex::new(Servers::new(models))));
+    let tokens = |n: u32| format!("vllm:generation_tokens_total{{model_name=\"/models/m-2024-07-18\",engine=\"0\"}} {n}\n");
+    let round = |servers: Vec<discover::Found>, n: u32| {
+        engines.lock().found(servers);
+        let jobs = engines.lock().jobs();
+        for job in &jobs {
+            engines.lock().scraped(job.id, Ok(said(&tokens(n))));
+        }
+        jobs.into_iter().map(|j| j.url.to_string()).collect::<Vec<_>>()
+    };
+    let one = || found(10, "127.0.0.1:8000", Some("127.0.0.1:8000"));
+    let hidden = || found(20, "127.0.0.2:8000", None);
+    assert_eq!(round(vec![one(), hidden()], 50), ["http://127.0.0.1:8000/metrics"]);
+    assert_eq!(round(vec![one(), hidden()], 60), ["http://127.0.0.1:8000/metrics"]);
+    let now = shown(&engines);
+    // The model is called what it is called on the wire.
+    assert!(has(&now, "generation_tokens vllm,m,0 = 10"), "{now:?}");
+    assert!(has(&now, "scrapes vllm,unreachable = 2") && has(&now, "up vllm = 0"), "{now:?}");
+    // Another process at the same place: all that it counted came since.
+    assert_eq!(round(vec![found(11, "127.0.0.1:8000", Some("127.0.0.1:8000"))], 100).len(), 1);
+    assert!(has(&shown(&engines), "generation_tokens vllm,m,0 = 110"));
+    // Gone: asked for a while, for it may be starting anew, then forgotten.
+    for _ in 0..3 {
+        assert_eq!(round(Vec::new(), 100).len(), 1);
+    }
+    assert_eq!(round(Vec::new(), 100).len(), 0);
+    assert_eq!(shown(&engines), Vec::<String>::new());
+    // One that is configured is not found as well.
+    engines.lock().configure([(None, Url::parse("http://127.0.0.1:8000/metrics").unwrap(), None)].into_iter());
+    assert_eq!(round(vec![one()], 1).len(), 1);
+    assert_eq!(round(vec![one()], 1).len(), 1);
+}
+
+#[test]
+fn an_address_of_two_servers_is_of_none() {
+    let models = Models::new(&crate::export::metrics::Config::default()).unwrap();
+    let engines = Engines(Arc::new(Mutex::new(Servers::new(models))));
+    let mut other = found(20, "10.0.0.6:8000", Some("10.0.0.6:8000"));
+    other.addresses.push("10.0.0.5:8000".parse().unwrap());
+    engines.lock().found(vec![found(10, "10.0.0.5:8000", Some("10.0.0.5:8000")), other]);
+    let jobs = engines.lock().jobs();
+    for job in jobs {
+        engines.lock().scraped(job.id, Ok(said("vllm:generation_tokens_total 1\n")));
+    }
+    let mut inference = crate::testing::inference();
+    for (server, want) in [("10.0.0.5:8000", 0), ("10.0.0.7:8000", 0), ("10.0.0.6:8000", 1)] {
+        inference.server = Some(server.parse().unwrap());
+        engines.saw(&inference);
+        let count = shown(&engines).iter().filter(|l| l.starts_with("wire.output_tokens")).count();
+        assert_eq!(count, want, "{server}");
+    }
 }

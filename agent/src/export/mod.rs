@@ -22,7 +22,7 @@ pub trait Exporter: Send {
     /// One finished inference. What cannot be delivered is counted by the exporter and reported by [`Exporter::shutdown`].
     fn inference(&mut self, inference: &Inference);
 
-    /// The state of everything, about once a second.
+    /// The agent's own figures, about once a second; the snapshot's series are empty.
     fn snapshot(&mut self, snapshot: &Snapshot);
 
     /// Delivers what is buffered.

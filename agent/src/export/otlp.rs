@@ -17,12 +17,10 @@ use opentelemetry_sdk::trace::SdkTracerProvider;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use tokengauge_core::inference::Inference;
-use tokengauge_core::semconv::{attr, metric};
 use tokengauge_core::stats::Snapshot;
 use tokio::runtime::Runtime;
 
 use super::metrics::{Metrics, Recording};
-use super::observe::Tell;
 use super::wire::Wire;
 use super::{ExportError, Exporter};
 
@@ -46,7 +44,7 @@ pub mod wire;
 
 use batch::Batch;
 use carrier::Signal;
-use delivery::Loss;
+use delivery::{Loss, Observed};
 use points::Style;
 use push::Push;
 use sender::{QueueConfig, Sender};
@@ -109,7 +107,7 @@ pub enum Compression {
     None,
     /// gzip.
     Gzip,
-    /// zstd; the Collector takes it, other receivers may not.
+    /// zstd. The Collector takes it by HTTP; a receiver that refuses it gets the same without compression.
     Zstd,
 }
 
@@ -200,12 +198,7 @@ impl Otlp {
         }
         let sender = Sender::start(config, &signals, env)?;
         let resource = resource(env);
-        let delivery = Arc::clone(sender.delivery());
-        metrics.watch(move |tell: &mut Tell<'_>| {
-            for (signal, reason, n) in delivery.drops() {
-                tell(&metric::EXPORT_DROPS, &[(attr::SIGNAL, signal), (attr::REASON, reason)], n as f64);
-            }
-        });
+        metrics.watch(Observed { delivery: Arc::clone(sender.delivery()), signals: signals.clone() });
         let push = signals.contains(&Signal::Metrics).then(|| {
             let every = push::interval(config.interval_s, env);
             Push::start(metrics, Style::from_env(env), every, encoded(&resource), Box::new(sender.clone()))
@@ -247,18 +240,19 @@ impl Otlp {
         &self.sender
     }
 
-    /// Where each signal that is exported goes, for those who want to know whether somebody is there.
-    pub fn targets(config: &Config, env: Env<'_>) -> Vec<(&'static str, String)> {
-        let signals = Signal::ALL.into_iter().filter(|s| config.wants(*s, env));
-        signals.map(|s| (s.name(), settings::endpoint(config, s, env).0)).collect()
-    }
-
     /// Where it exports to, for the start message.
     pub fn describe(config: &Config, env: Env<'_>) -> String {
         Signal::ALL
             .into_iter()
             .filter(|s| config.wants(*s, env))
-            .map(|s| format!("{} to {} ({})", s.name(), settings::endpoint(config, s, env).0, settings::protocol(config, s, env).name()))
+            .map(|s| {
+                format!(
+                    "{} to {} ({})",
+                    s.name(),
+                    settings::shown(&settings::endpoint(config, s, env).0),
+                    settings::protocol(config, s, env).name()
+                )
+            })
             .collect::<Vec<_>>()
             .join(", ")
     }

@@ -12,6 +12,11 @@
 {{- end }}
 {{- end }}
 
+{{/* For objects of the whole cluster: two releases of one name may live in two namespaces. */}}
+{{- define "tokengauge.clusterName" -}}
+{{- printf "%s-%s" .Release.Namespace (include "tokengauge.fullname" .) | trunc 63 | trimSuffix "-" }}
+{{- end }}
+
 {{- define "tokengauge.selectorLabels" -}}
 app.kubernetes.io/name: {{ include "tokengauge.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -61,16 +66,51 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 
 {{/* What the chart itself says in the agent's file. The endpoint is not in it: it goes by the environment, where Kubernetes fills in $(HOST_IP). */}}
 {{- define "tokengauge.derived" -}}
-{{- with .Values.otlp.intervalSeconds }}
-otlp:
-  interval_s: {{ . }}
+{{- if .Values.http.enabled }}
+http:
+  listen: {{ printf "%s:%d" .Values.http.address (int .Values.http.port) | quote }}
+  metrics: {{ .Values.http.metrics }}
+  {{- if .Values.http.tlsSecret }}
+  tls: {certificate: /etc/tokengauge-tls/tls.crt, key: /etc/tokengauge-tls/tls.key}
+  {{- end }}
+  {{- if .Values.http.tokenSecret.name }}
+  bearer_token_file: /etc/tokengauge-token/{{ .Values.http.tokenSecret.key }}
+  {{- end }}
 {{- end }}
-{{- with include "tokengauge.sloFolders" . | fromYamlArray }}
+{{- $queue := and .Values.otlp.queue.enabled (include "tokengauge.endpoint" .) }}
+{{- if or $queue .Values.otlp.intervalSeconds }}
+otlp:
+  {{- with .Values.otlp.intervalSeconds }}
+  interval_s: {{ . }}
+  {{- end }}
+  {{- if $queue }}
+  queue:
+    directory: /var/lib/tokengauge/queue
+    max_bytes: {{ mul .Values.otlp.queue.maxMiB 1048576 }}
+  {{- end }}
+{{- end }}
+{{- if not .Values.kubernetes.enabled }}
+kubernetes:
+  enabled: false
+{{- end }}
+{{- $folders := include "tokengauge.sloFolders" . | fromYamlArray }}
+{{- if or $folders .Values.slos.teams.enabled }}
 slo:
+  {{- with $folders }}
   files:
     {{- range . }}
     - {{ .path }}
     {{- end }}
+  {{- end }}
+  {{- if .Values.slos.teams.enabled }}
+  config_maps:
+    selector: {{ .Values.slos.teams.selector | quote }}
+    {{- with .Values.slos.teams.namespaces }}
+    namespaces:
+      {{- toYaml . | nindent 6 }}
+    {{- end }}
+    directory: /var/lib/tokengauge/slo-configmaps
+  {{- end }}
   journal: /var/lib/tokengauge/slo.journal
 {{- end }}
 {{- end }}
@@ -84,12 +124,32 @@ slo:
 {{/* Not empty when something is kept on the node. */}}
 {{- define "tokengauge.keeps" -}}
 {{- $config := include "tokengauge.config" . | fromYaml }}
-{{- if $config.slo }}yes{{ end }}
+{{- if or $config.slo (dig "otlp" "queue" "directory" "" $config) }}yes{{ end }}
+{{- end }}
+
+{{/* One endpoint of a PodMonitor or ServiceMonitor. */}}
+{{- define "tokengauge.monitored" -}}
+- port: http
+  path: /metrics
+  interval: {{ .monitor.interval }}
+  {{- if .http.tlsSecret }}
+  scheme: https
+  {{- end }}
+  {{- with .monitor.tlsConfig }}
+  tlsConfig:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- if .http.tokenSecret.name }}
+  authorization:
+    credentials:
+      name: {{ .http.tokenSecret.name }}
+      key: {{ .http.tokenSecret.key }}
+  {{- end }}
 {{- end }}
 
 {{- define "tokengauge.priorityClassName" -}}
 {{- if .Values.priorityClass.create }}
-{{- .Values.priorityClassName | default (include "tokengauge.fullname" .) }}
+{{- .Values.priorityClassName | default (include "tokengauge.clusterName" .) }}
 {{- else }}
 {{- .Values.priorityClassName }}
 {{- end }}
@@ -110,6 +170,10 @@ DaemonSet and refuses its pods.
 {{- $pcap := dig "taps" "pcap" list .Values.config }}
 {{- if and $pcap (not .Values.privileged) (not (has "NET_RAW" .Values.securityContext.capabilities.add)) }}
 {{- fail "\n\nconfig.taps.pcap captures packets, for which the capability NET_RAW is missing in securityContext.capabilities.add.\n" }}
+{{- end }}
+{{- $monitors := or .Values.prometheus.podMonitor.enabled .Values.prometheus.serviceMonitor.enabled .Values.prometheus.scrapeAnnotations }}
+{{- if and $monitors (not (and .Values.http.enabled .Values.http.metrics)) }}
+{{- fail "\n\nprometheus.*: the agents would be scraped, but http.enabled and http.metrics are not both true: nobody would answer.\n" }}
 {{- end }}
 {{- $surge := dig "rollingUpdate" "maxSurge" 0 .Values.updateStrategy | toString }}
 {{- if not (has $surge (list "0" "0%")) }}

@@ -16,6 +16,9 @@ pub const MAX_NAMES: usize = 64;
 /// Most buckets of a histogram.
 const MAX_BUCKETS: usize = 256;
 
+/// Most that a histogram may have counted: up to here every whole number is a double.
+const MAX_COUNT: f64 = 9_007_199_254_740_992.0;
+
 /// What stands for names beyond [`MAX_NAMES`].
 const OTHER: &str = "_other";
 
@@ -224,7 +227,7 @@ impl Raw {
         let whole = last.0 == f64::INFINITY
             && self.buckets.iter().all(|b| b.2 == series)
             && self.buckets.is_sorted_by(|a, b| a.1 <= b.1)
-            && last.1.is_finite()
+            && last.1 <= MAX_COUNT
             && self.count.is_none_or(|count| count == last.1);
         if !whole {
             return None;
@@ -233,7 +236,6 @@ impl Raw {
         let counts = self.buckets.iter().map(|(_, up_to, _)| {
             let here = up_to - before;
             before = *up_to;
-            // Whole numbers below 2^53, or they are no counts; the conversion saturates.
             here.round() as u64
         });
         let counts = counts.collect();

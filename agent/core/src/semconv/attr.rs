@@ -86,6 +86,8 @@ pub const COUNTER: &str = "tokengauge.counter";
 pub const ATTRIBUTE: &str = "tokengauge.attribute";
 /// `spans` or `metrics`.
 pub const SIGNAL: &str = "tokengauge.signal";
+/// `memory` or `disk`: where something waits.
+pub const PLACE: &str = "tokengauge.place";
 /// Events with generated output.
 pub const CHUNKS_GENERATED: &str = "tokengauge.chunks.generated";
 /// Distinct instants among them.

@@ -3,6 +3,7 @@
 //! Bytes in, a [`Reply`] or a [`Failure`] out. It knows neither queue nor repetition; what a failure means for the next attempt is decided
 //! here, by the lists of the specification (`docs/specification.md` of opentelemetry-proto).
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -72,6 +73,8 @@ const SHOWN: usize = 300;
 pub struct Client {
     target: Target,
     wire: Wire,
+    /// The receiver has said that it does not know the compression that was asked for.
+    plain: AtomicBool,
 }
 
 enum Wire {
@@ -119,7 +122,7 @@ impl Client {
                 Wire::Http { client, json: target.protocol == Protocol::HttpJson }
             }
         };
-        Ok(Self { target, wire })
+        Ok(Self { target, wire, plain: AtomicBool::new(false) })
     }
 
     /// Sends one encoded request.
@@ -146,22 +149,27 @@ impl Client {
     }
 
     fn late(&self) -> Failure {
-        let what = format!("no answer from {} within {:?}", self.target.url, self.target.timeout);
+        let what = format!("no answer from {} within {:?}", self.target.shown, self.target.timeout);
         Failure::Again { after: None, what, timed_out: true }
     }
 
     async fn call(&self, channel: Channel, path: PathAndQuery, metadata: MetadataMap, body: Bytes) -> Result<Reply, Failure> {
         let mut grpc = tonic::client::Grpc::new(channel).max_decoding_message_size(ANSWER);
-        grpc = match self.target.compression {
+        let compression = self.compression();
+        grpc = match compression {
             Compression::None => grpc,
             Compression::Gzip => grpc.send_compressed(CompressionEncoding::Gzip),
             Compression::Zstd => grpc.send_compressed(CompressionEncoding::Zstd),
         };
-        grpc.ready().await.map_err(|e| Failure::again(format!("{}: {}", self.target.url, chain(&e))))?;
+        grpc.ready().await.map_err(|e| Failure::again(format!("{}: {}", self.target.shown, chain(&e))))?;
         let mut request = tonic::Request::new(body);
         *request.metadata_mut() = metadata;
         request.set_timeout(self.target.timeout);
-        let answer = grpc.unary(request, path, Raw).await.map_err(|status| of_status(&self.target.url, &status))?;
+        let answer = grpc.unary(request, path, Raw).await.map_err(|status| {
+            // gRPC's compression.md: UNIMPLEMENTED is the answer to an encoding that a server does not know.
+            let unknown = status.code() == Code::Unimplemented && status.message().contains("compress");
+            self.not_compressed(unknown, compression, of_status(&self.target.shown, &status))
+        })?;
         Ok(reply(self.target.signal, answer.get_ref()))
     }
 
@@ -173,7 +181,8 @@ impl Client {
             (body, "application/x-protobuf")
         };
         let mut request = client.post(&self.target.url).header(http::header::CONTENT_TYPE, kind);
-        let body = match compressed(self.target.compression, body) {
+        let compression = self.compression();
+        let body = match compressed(compression, body) {
             Ok((body, None)) => body,
             Ok((body, Some(coding))) => {
                 request = request.header(http::header::CONTENT_ENCODING, coding);
@@ -181,7 +190,9 @@ impl Client {
             }
             Err(what) => return Err(Failure::Refused { what }),
         };
-        let failed = |e: reqwest::Error| if e.is_timeout() { self.late() } else { Failure::again(chain(&e)) };
+        let failed = |e: reqwest::Error| {
+            if e.is_timeout() { self.late() } else { Failure::again(format!("{}: {}", self.target.shown, chain(&e.without_url()))) }
+        };
         let mut answer = request.body(body).send().await.map_err(failed)?;
         let (status, after) = (answer.status().as_u16(), retry_after(answer.headers(), wall()));
         let says_json = answer.headers().get(http::header::CONTENT_TYPE).is_some_and(|v| v.as_bytes().starts_with(b"application/json"));
@@ -196,14 +207,27 @@ impl Client {
         let said = || {
             let message = if says_json { json_message(&text) } else { status_message(&text) };
             let text = if message.is_empty() { String::new() } else { format!(": {message}") };
-            format!("{} answered {status}{text}", self.target.url)
+            format!("{} answered {status}{text}", self.target.shown)
         };
         match status {
             200..=299 if says_json => Ok(json_reply(self.target.signal, &text)),
             200..=299 => Ok(reply(self.target.signal, &text)),
             429 | 502 | 503 | 504 => Err(Failure::Again { after, what: said(), timed_out: false }),
-            _ => Err(Failure::Refused { what: said() }),
+            _ => Err(self.not_compressed(status == 415, compression, Failure::Refused { what: said() })),
         }
+    }
+
+    fn compression(&self) -> Compression {
+        if self.plain.load(Ordering::Relaxed) { Compression::None } else { self.target.compression }
+    }
+
+    /// A receiver that does not know a compression (the Collector's gRPC knows no zstd) gets the same again without.
+    fn not_compressed(&self, unknown: bool, compression: Compression, failure: Failure) -> Failure {
+        if !unknown || compression == Compression::None {
+            return failure;
+        }
+        self.plain.store(true, Ordering::Relaxed);
+        Failure::again(format!("{}: it is sent without compression from now on", failure.what()))
     }
 }
 

@@ -4,8 +4,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use tokengauge_core::semconv::{LATENCY, attr, metric};
+
 use super::carrier::Signal;
 use crate::export::ExportError;
+use crate::export::observe::{Observe, Tell, TellHistogram};
 
 /// Why something was never delivered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -62,6 +65,8 @@ struct Signals {
     retries: AtomicU64,
     disk_errors: AtomicU64,
     took_nanos: AtomicU64,
+    /// Answers by their times: as many as [`LATENCY`] has bounds, and one more.
+    took: [AtomicU64; LATENCY.len() + 1],
     memory_items: AtomicU64,
     memory_bytes: AtomicU64,
     disk_items: AtomicU64,
@@ -147,6 +152,10 @@ impl Delivery {
     pub fn answered(&self, signal: Signal, took: Duration, settled: bool) {
         let of = self.of(signal);
         of.took_nanos.fetch_add(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX), Relaxed);
+        let seconds = took.as_secs_f64();
+        if let Some(count) = of.took.get(LATENCY.partition_point(|bound| *bound < seconds)) {
+            count.fetch_add(1, Relaxed);
+        }
         (if settled { &of.requests } else { &of.retries }).fetch_add(1, Relaxed);
     }
 
@@ -213,15 +222,6 @@ impl Delivery {
         }
     }
 
-    /// (signal, reason, count) of what was not delivered.
-    pub fn drops(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> + '_ {
-        let of = move |signal: Signal| {
-            let item = if signal == Signal::Traces { "spans" } else { "metrics" };
-            Loss::ALL.into_iter().map(move |why| (item, why.as_str(), self.lost(signal, why)))
-        };
-        Signal::ALL.into_iter().flat_map(of).filter(|(item, reason, _)| !(*item == "metrics" && *reason == "unsampled"))
-    }
-
     /// The error of a flush or shutdown that did not deliver everything.
     pub fn error(&self, when: &str) -> ExportError {
         let mut parts = Vec::new();
@@ -243,6 +243,50 @@ impl Delivery {
     }
 }
 
+/// The delivery of these signals as the agent's own metrics.
+#[derive(Debug)]
+pub struct Observed {
+    /// What is told.
+    pub delivery: std::sync::Arc<Delivery>,
+    /// Signals that are delivered.
+    pub signals: Vec<Signal>,
+}
+
+/// `tokengauge.signal`: what is delivered is spans, not traces.
+const fn item(signal: Signal) -> &'static str {
+    match signal {
+        Signal::Metrics => "metrics",
+        Signal::Traces => "spans",
+    }
+}
+
+impl Observe for Observed {
+    fn observe(&self, tell: &mut Tell<'_>) {
+        for signal in &self.signals {
+            let (f, of) = (self.delivery.figures(*signal), (attr::SIGNAL, item(*signal)));
+            for why in Loss::ALL.into_iter().filter(|why| *signal == Signal::Traces || *why != Loss::Unsampled) {
+                tell(&metric::EXPORT_DROPS, &[of, (attr::REASON, why.as_str())], self.delivery.lost(*signal, why) as f64);
+            }
+            tell(&metric::EXPORT_DELIVERED, &[of], f.delivered as f64);
+            tell(&metric::EXPORT_RETRIES, &[of], f.retries as f64);
+            tell(&metric::EXPORT_QUEUE_ERRORS, &[of], f.disk_errors as f64);
+            for (place, items, bytes) in [("memory", f.memory_items, f.memory_bytes), ("disk", f.disk_items, f.disk_bytes)] {
+                tell(&metric::EXPORT_QUEUE_ITEMS, &[of, (attr::PLACE, place)], items as f64);
+                tell(&metric::EXPORT_QUEUE_SIZE, &[of, (attr::PLACE, place)], bytes as f64);
+            }
+        }
+    }
+
+    fn histograms(&self, tell: &mut TellHistogram<'_>) {
+        for signal in &self.signals {
+            let of = self.delivery.of(*signal);
+            let counts: Vec<u64> = of.took.iter().map(|n| n.load(Relaxed)).collect();
+            let sum = of.took_nanos.load(Relaxed) as f64 / 1e9;
+            tell(&metric::EXPORT_DURATION, &[(attr::SIGNAL, item(*signal))], &LATENCY, &counts, sum);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -255,10 +299,41 @@ mod tests {
         }
         for (n, why) in Loss::ALL.into_iter().enumerate() {
             assert_eq!((delivery.lost(Signal::Traces, why), delivery.lost(Signal::Metrics, why)), (n as u64 + 1, 0));
-            assert!(delivery.drops().any(|d| d == ("spans", why.as_str(), n as u64 + 1)));
         }
         assert_eq!(delivery.all_lost(Signal::Traces), 1 + 2 + 3 + 4 + 5 + 6);
         assert!(delivery.error("shutdown").to_string().contains("21 spans were lost"));
+    }
+
+    #[test]
+    fn everything_that_is_counted_is_told() {
+        let delivery = std::sync::Arc::new(Delivery::default());
+        delivery.lose(Signal::Traces, Loss::Expired, 3);
+        delivery.hold(Signal::Traces, 7, 70);
+        delivery.on_disk(Signal::Traces, 8, 80);
+        delivery.answered(Signal::Traces, Duration::from_millis(1), true);
+        delivery.answered(Signal::Traces, Duration::from_secs(500), false);
+        let observed = Observed { delivery, signals: vec![Signal::Traces] };
+        let mut told = Vec::new();
+        observed.observe(&mut |m, attributes, value| {
+            assert_eq!(attributes[0], ("tokengauge.signal", "spans"));
+            told.push((m.name, attributes.get(1).map_or("", |a| a.1).to_owned(), value));
+        });
+        for (name, second, value) in [
+            ("tokengauge.export.drops", "expired", 3.0),
+            ("tokengauge.export.drops", "unsampled", 0.0),
+            ("tokengauge.export.queue.items", "memory", 7.0),
+            ("tokengauge.export.queue.size", "disk", 80.0),
+            ("tokengauge.export.retries", "", 1.0),
+        ] {
+            assert!(told.contains(&(name, second.to_owned(), value)), "{name} {second}: {told:?}");
+        }
+        let mut histograms = 0;
+        observed.histograms(&mut |_, _, bounds, counts, sum| {
+            assert_eq!((counts.len(), counts.first(), counts.last()), (bounds.len() + 1, Some(&1), Some(&1)));
+            assert!((sum - 500.001).abs() < 1e-6);
+            histograms += 1;
+        });
+        assert_eq!(histograms, 1);
     }
 
     #[test]

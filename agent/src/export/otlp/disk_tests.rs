@@ -220,3 +220,35 @@ fn a_folder_that_vanishes_is_an_error_each_time_and_no_panic() {
     queue.push(&parcel(2, 100), 0).unwrap();
     assert_eq!(drain(&mut queue, 0), [2]);
 }
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
+
+    /// Whatever stands in the folder: no panic, no request that was never written, and it can be used.
+    #[test]
+    fn whatever_stands_in_the_folder_it_can_be_used(edits in proptest::collection::vec((0..3_usize, 0..400_usize, 0..=255_u8), 0..12), cut in 0..700_usize) {
+        let dir = tempfile::tempdir().unwrap();
+        let mut queue = open(dir.path());
+        (0..4).for_each(|n| queue.push(&parcel(n, 60), 0).unwrap());
+        let (place, _) = queue.take(0).unwrap();
+        queue.settle(place);
+        drop(queue);
+        let files = [path(dir.path(), 1), dir.path().join("cursor"), path(dir.path(), 2)];
+        for (file, at, byte) in edits {
+            let mut bytes = std::fs::read(&files[file]).unwrap_or_default();
+            if bytes.len() <= at {
+                bytes.resize(at + 1, byte);
+            }
+            bytes[at] = byte;
+            std::fs::write(&files[file], bytes).unwrap();
+        }
+        let mut bytes = std::fs::read(&files[0]).unwrap();
+        bytes.truncate(cut);
+        std::fs::write(&files[0], bytes).unwrap();
+        let (mut queue, _) = Queue::open(dir.path(), BOUNDS).unwrap();
+        let found: Vec<u32> = drain(&mut queue, 0);
+        proptest::prop_assert!(found.len() <= 4 && found.iter().all(|n| *n < 4), "{found:?}");
+        queue.push(&parcel(9, 100), 0).unwrap();
+        proptest::prop_assert_eq!(drain(&mut queue, 0), vec![9]);
+    }
+}

@@ -63,7 +63,7 @@ fn exporter(target: Target) -> Result<SpanExporter, ExportError> {
 }
 
 fn wrong(target: &Target, error: &dyn std::error::Error) -> ExportError {
-    ExportError::Config { what: format!("the agent's own spans to {}: {}", target.url, chain(error)) }
+    ExportError::Config { what: format!("the agent's own spans to {}: {}", target.shown, chain(error)) }
 }
 
 fn tonic_tls(pem: &Pem) -> ClientTlsConfig {

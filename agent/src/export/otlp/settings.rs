@@ -56,6 +56,8 @@ pub struct Target {
     pub signal: Signal,
     /// The whole address with HTTP; with gRPC scheme, host and port.
     pub url: String,
+    /// The address without credentials, for messages.
+    pub shown: String,
     /// The transport.
     pub protocol: Protocol,
     /// Headers of each request. They are credentials: never shown.
@@ -104,10 +106,11 @@ impl Target {
         http::Uri::try_from(&url)
             .ok()
             .filter(|u| u.host().is_some())
-            .ok_or_else(|| ExportError::Config { what: format!("{}: `{url}` is no address of a receiver", signal.name()) })?;
+            .ok_or_else(|| ExportError::Config { what: format!("{}: `{}` is no address of a receiver", signal.name(), shown(&url)) })?;
         let said = variable(signal, "COMPRESSION", env).and_then(|c| Compression::named(&c));
         Ok(Self {
             signal,
+            shown: shown(&url),
             url,
             protocol,
             headers: headers(config, signal, env)?,
@@ -116,6 +119,13 @@ impl Target {
             pem: Pem::load(config, signal, env)?,
         })
     }
+}
+
+/// An address without the user and password that may stand in it.
+pub fn shown(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    format!("{scheme}://{}{path}", authority.rsplit('@').next().unwrap_or(authority))
 }
 
 /// A variable of the signal, else the common one.

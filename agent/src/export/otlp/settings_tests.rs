@@ -123,3 +123,14 @@ fn a_missing_certificate_is_named() {
     let error = Target::new(&config, Signal::Traces, &env(&own)).unwrap_err();
     assert!(error.to_string().starts_with("/nonexistent/other.pem: "), "{error}");
 }
+
+#[test]
+fn credentials_in_an_address_are_not_shown() {
+    for (url, want) in
+        [("http://u:p@c:4318/v1/traces", "http://c:4318/v1/traces"), ("https://c/x@y", "https://c/x@y"), ("http://a@b@c", "http://c")]
+    {
+        assert_eq!(shown(url), want);
+    }
+    let config = Config { endpoint: Some("http://user:secret@c:4318".into()), ..Config::default() };
+    assert!(super::super::Otlp::describe(&config, &|_| None).contains("metrics to http://c:4318 (http/protobuf)"));
+}

@@ -94,7 +94,7 @@ variables! {
     "OTEL_EXPORTER_OTLP_LOGS_*" Ignored(LOGS);
     "OTEL_EXPORTER_OTLP_PROFILES_*" Ignored(PROFILES);
     "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE" Honoured("`cumulative`, `delta`, `lowmemory`");
-    "OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION" Honoured("of our own histograms; those of the conventions have prescribed buckets");
+    "OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION" Honoured("for all; without it those of the conventions have their prescribed bounds and ours are exponential");
     "OTEL_SEMCONV_STABILITY_OPT_IN" Honoured("`gen_ai_latest_experimental`, and with `/dup` both generations of names");
 }
 
