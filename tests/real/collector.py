@@ -10,7 +10,6 @@ the spans are compared with. Everything listens on random loopback ports.
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 import tempfile
@@ -99,8 +98,6 @@ def traffic(children: Children, folder: Path, gateway: Collector, count: int) ->
     demo = Demo(children, folder, "--count", str(count), "--rate", "4")
     # Metrics over HTTP, spans over gRPC: both of the receiver's ports are used.
     otlp(f"{gateway.http}/v1/metrics", f"http://{gateway.grpc}")
-    # The scrape is read as text, which has no exponential histograms.
-    os.environ["OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION"] = "explicit_bucket_histogram"
     config = folder / "tokengauge.yaml"
     config.write_text(f"taps: {{tls: {{pids: {demo.pids}}}}}\n")
     agent = Agent(children, folder, "--config", str(config))
@@ -148,7 +145,8 @@ def check_metrics(score: Score, scrape: Scrape, truth: list[Record]) -> None:
     )
     score.check(len(known) >= 30, f"semconv.rs lists {len(known)} metrics")
     # What was a level while the agent ran is no more: it said so when it ended. Its totals stay.
-    levels = {n for n, t in scrape.types.items() if t == "gauge" and n.startswith("tokengauge_")}
+    # The sender's own are told until the very end, by the export that the end is in.
+    levels = {n for n, t in scrape.types.items() if t == "gauge" and n.startswith("tokengauge_") and not n.startswith("tokengauge_export_queue_")}
     score.check(not levels, f"levels ended with the agent {levels or ''}")
 
     count = Counter((r["model"], r["outcome"]) for r in truth)

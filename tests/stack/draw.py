@@ -221,6 +221,6 @@ def all_dashboards(folder: Path, prometheus: Prometheus, start: float, end: floa
         whole = io.BytesIO()
         drawing.figure.savefig(whole, dpi=80, facecolor=PAPER)
         pyplot.close(drawing.figure)
-        # Few colours: a quarter of the size, and nobody sees it.
-        Image.open(whole).convert("RGB").quantize(48).save(folder / f"{name}.png", optimize=True)
+        # Few colours: half the size, and nobody sees it.
+        Image.open(whole).convert("RGB").quantize(160).save(folder / f"{name}.png", optimize=True)
         print(f"drew {folder / name}.png")

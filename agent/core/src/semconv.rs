@@ -221,7 +221,7 @@ metrics! {
         "Bytes of what waits for the receiver, by signal and place: in memory, on disk.";
     EXPORT_QUEUE_ERRORS = "tokengauge.export.queue.errors", Counter, "{error}", &[], Always,
         "Failures to use the queue on disk, by signal.";
-    EXPORT_DURATION = "tokengauge.export.duration", Histogram, "s", &LATENCY, Always,
+    EXPORT_DURATION = "tokengauge.export.duration", Histogram, "s", &[], Always,
         "Time from sending a request to its answer, whatever that was, by signal.";
     EXPORT_SERIES = "tokengauge.export.series", UpDownCounter, "{series}", &[], Always,
         "Series of all metrics that the agent holds.";
@@ -398,8 +398,8 @@ mod tests {
             assert!(!(rate && m.unit.contains('/')), "{}: a rate word and a rate unit", m.name);
             let unit = m.unit == "s" || m.unit == "By" || m.unit.starts_with('{') || m.unit == "1" && m.kind == Kind::Gauge;
             assert!(unit, "{}: {}", m.name, m.unit);
-            // Histograms of inference servers have the servers' own bounds.
-            let foreign = m.name.starts_with("tokengauge.engine.");
+            // Histograms that others count, inference servers and the sender, have the others' own bounds and are never exponential.
+            let foreign = m.name.starts_with("tokengauge.engine.") || *m == metric::EXPORT_DURATION;
             assert_eq!(m.kind == Kind::Histogram && !foreign, !m.buckets.is_empty(), "{}", m.name);
             assert!(m.buckets.is_sorted_by(|a, b| a < b), "{}: bounds", m.name);
             let name = prometheus_name(m);
