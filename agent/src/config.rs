@@ -412,7 +412,7 @@ log: tokengauge=debug
             ("http: {listen: everywhere}\n", "x.yaml: http: listen: `everywhere` is no address and port such as 127.0.0.1:9464"),
             ("jsonl: {path: x, rotate: {keep: 0}}\n", "x.yaml: jsonl.rotate: keep: 0 is not between 1 and 10000"),
             ("jsonl: {path: '-', rotate: {}}\n", "x.yaml: jsonl.rotate: standard output cannot be rotated"),
-            ("otlp: {protocol: http}\n", "x.yaml:1:18: otlp.protocol: unknown variant `http`, expected `grpc` or `http/protobuf`"),
+            ("otlp: {protocol: http}\n", "x.yaml:1:18: otlp.protocol: unknown variant `http`, expected one of `grpc`, `http/protobuf`, `http/json`"),
         ] {
             assert_eq!(check(text).unwrap_err(), want);
         }
