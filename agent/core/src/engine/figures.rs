@@ -330,6 +330,7 @@ pub const SERVERS: &[Server] = &[
             figure(Quantity::PromptTokens, &[total("llamacpp:prompt_tokens")]),
             // Counted when a request leaves its slot.
             figure(Quantity::GenerationTokens, &[total("llamacpp:tokens_predicted")]),
+            // With several requests at once it is less than the sum of the `prompt_ms` that their answers tell (tests/real/engine.py).
             figure(Quantity::SpentPrefill, &[total("llamacpp:prompt_seconds")]),
             figure(Quantity::SpentDecode, &[total("llamacpp:tokens_predicted_seconds")]),
         ],
