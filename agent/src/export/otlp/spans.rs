@@ -358,7 +358,7 @@ fn attributes(a: &mut Attributes<'_>, i: &Inference, error: Option<&str>, profil
     if let Some(process) = &i.process {
         a.text(attr::PROCESS_COMMAND, Some(&process.command.to_string()));
     }
-    workload::attributes::of_span(i, |name, value| a.text(name, Some(value.as_ref())));
+    workload::attributes::of_span(i, |name, value| a.text(&name, Some(&value)));
     a.text(attr::VANTAGE, Some(i.vantage.as_str()));
     a.text(attr::TAP, Some(i.tap.as_str()));
     a.text(attr::API, Some(i.api));
