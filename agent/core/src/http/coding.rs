@@ -95,6 +95,12 @@ impl Decoder {
         Some(Self { coding, inner, input: 0, output: 0 })
     }
 
+    /// Takes the decoder out of its place: what stays is one that reads nothing.
+    pub fn take(&mut self) -> Self {
+        let left = Self { inner: Inner::Broken, ..*self };
+        std::mem::replace(self, left)
+    }
+
     /// Bytes of memory that are held.
     pub fn buffered(&self) -> usize {
         match &self.inner {
@@ -237,10 +243,10 @@ impl Decoder {
         if let Inner::Gzip { inflate, .. } = &self.inner { inflate.text() } else { &[] }
     }
 
-    /// Asks for the memory that [`Decoder::piece`] will need. The result says nothing.
+    /// The memory that [`Decoder::piece`] will most likely need.
     #[inline]
-    pub fn touch(&self) -> u8 {
-        if let Inner::Gzip { inflate, .. } = &self.inner { inflate.touch() } else { 0 }
+    pub fn near(&self) -> &[u8] {
+        if let Inner::Gzip { inflate, .. } = &self.inner { inflate.near() } else { &[] }
     }
 }
 

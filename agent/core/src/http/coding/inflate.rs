@@ -44,8 +44,8 @@ pub struct Inflate {
     at: usize,
     /// Where what the last step made begins.
     from: usize,
-    /// How far a copy may reach back.
-    reach: usize,
+    /// Whether the ring has begun anew: before that there is nothing behind `at`.
+    round: bool,
     /// Bits of the input that belong to no symbol yet, the next one lowest, and how many. Those above are 0.
     bits: u64,
     held: u32,
@@ -84,7 +84,7 @@ impl Default for Inflate {
             window: Vec::new(),
             at: 0,
             from: 0,
-            reach: 0,
+            round: false,
             bits: 0,
             held: 0,
             state: State::Block,
@@ -113,11 +113,11 @@ impl Inflate {
         self.window.get(self.from..self.at).unwrap_or_default()
     }
 
-    /// Asks for the memory that the next step will need. The result says nothing.
+    /// The memory that the next step will most likely need: what the last one made, and as much behind it.
     #[inline]
-    pub fn touch(&self) -> u8 {
-        let near = self.window.get(self.from..).unwrap_or_default();
-        near.iter().take(1024).step_by(64).fold(0, |all, byte| all ^ byte)
+    pub fn near(&self) -> &[u8] {
+        let end = (2 * self.at - self.from + 64).min(self.window.len());
+        self.window.get(self.from..end).unwrap_or_default()
     }
 
     /// Inflates what `input` begins with, and takes it off. What was made is [`Inflate::text`].
@@ -127,9 +127,14 @@ impl Inflate {
     #[inline]
     pub fn step(&mut self, input: &mut &[u8]) -> Result<Stop, Anomaly> {
         if self.at == WINDOW {
-            self.at = 0;
+            (self.at, self.round) = (0, true);
         }
         self.from = self.at;
+        if self.state == State::Block
+            && let Some(stop) = self.flushed(input)?
+        {
+            return Ok(stop);
+        }
         loop {
             let stop = match self.state {
                 State::Symbols { fixed: true } => self.symbols(&FIXED, input)?,
@@ -151,6 +156,35 @@ impl Inflate {
         }
     }
 
+    /// What nearly every piece of a flushed stream is, without going from state to state: a block of fixed codes, which is not the last one, and
+    /// the empty one that a flush leaves behind it. `None`: it is something else, as far as it was not read.
+    #[inline]
+    fn flushed(&mut self, input: &mut &[u8]) -> Result<Option<Stop>, Anomaly> {
+        self.refill(input);
+        // three bits: not the last one, fixed codes
+        if self.held < 3 || self.bits & 7 != 2 {
+            return Ok(None);
+        }
+        (self.bits, self.held, self.last) = (self.bits >> 3, self.held - 3, false);
+        self.state = State::Symbols { fixed: true };
+        match self.symbols(&FIXED, input)? {
+            None => {}
+            Some(Stop::Window) if self.window.len() < WINDOW => {
+                self.grow();
+                return Ok(None);
+            }
+            stop => return Ok(stop),
+        }
+        self.refill(input);
+        // three bits and those up to the next byte, all 0; no length, and that length's complement
+        let head = 3 + self.held.wrapping_sub(3) % 8;
+        if self.held < head + 32 || self.bits & ((1 << (head + 32)) - 1) != 0xffff_0000 << head {
+            return Ok(None);
+        }
+        (self.bits, self.held) = (self.bits >> (head + 32), self.held - head - 32);
+        Ok((self.held == 0 && input.is_empty()).then_some(Stop::Input))
+    }
+
     /// The window is full for the first time, or has none.
     #[cold]
     fn grow(&mut self) {
@@ -159,24 +193,9 @@ impl Inflate {
         self.window.resize(len, 0);
     }
 
-    /// Holds as many bits as there are and have room.
     #[inline]
     fn refill(&mut self, input: &mut &[u8]) {
-        if let Some(eight) = input.first_chunk() {
-            let more = (63 - self.held) / 8;
-            self.bits |= u64::from_le_bytes(*eight) << self.held;
-            self.held += more * 8;
-            self.bits &= (1 << self.held) - 1;
-            *input = &input[more as usize..];
-            return;
-        }
-        while self.held < 56
-            && let Some((byte, rest)) = input.split_first()
-        {
-            self.bits |= u64::from(*byte) << self.held;
-            self.held += 8;
-            *input = rest;
-        }
+        (self.bits, self.held) = more(self.bits, self.held, input);
     }
 
     /// Takes so many bits, at most 32, if there are as many.
@@ -299,9 +318,14 @@ impl Inflate {
         Ok(None)
     }
 
+    /// How far a copy may reach back.
+    #[inline]
+    const fn reach(&self) -> usize {
+        if self.round { WINDOW } else { self.at }
+    }
+
     fn made(&mut self, count: usize) {
         self.at += count;
-        self.reach = (self.reach + count).min(WINDOW);
     }
 
     fn end_of_block(&mut self) -> Option<Stop> {
@@ -335,60 +359,83 @@ impl Inflate {
         left
     }
 
-    /// Reads symbols until something else comes.
+    /// Reads symbols until something else comes. `None`: the block has ended, and it was not the last one.
     #[inline]
     fn symbols(&mut self, codes: &Tables, input: &mut &[u8]) -> Result<Option<Stop>, Anomaly> {
-        loop {
-            if self.held < SYMBOL {
-                self.refill(input);
+        // In registers, not in memory.
+        let (mut bits, mut held) = (self.bits, self.held);
+        let stop = loop {
+            if held < SYMBOL {
+                (bits, held) = more(bits, held, input);
             }
-            let entry = codes.literal(self.bits);
+            let entry = codes.literal(bits);
             let used = entry.length();
-            if used > self.held {
-                return Ok(Some(Stop::Input));
+            if used > held {
+                break Some(Stop::Input);
             }
             match entry.kind() {
                 Kind::Literal => {
-                    let Some(place) = self.window.get_mut(self.at) else { return Ok(Some(Stop::Window)) };
+                    let Some(place) = self.window.get_mut(self.at) else { break Some(Stop::Window) };
                     *place = entry.value() as u8;
                     self.at += 1;
-                    self.reach = (self.reach + 1).min(WINDOW);
-                    (self.bits, self.held) = (self.bits >> used, self.held - used);
+                    (bits, held) = (bits >> used, held - used);
                 }
                 Kind::Base => {
-                    let (length, used) = entry.with(self.bits, used);
-                    let entry = codes.distance(self.bits >> used);
+                    let (length, used) = entry.with(bits, used);
+                    let entry = codes.distance(bits >> used);
                     let whole = used + entry.length();
-                    if whole > self.held {
-                        return Ok(Some(Stop::Input));
+                    if whole > held {
+                        break Some(Stop::Input);
                     }
                     if entry.kind() != Kind::Base {
                         return Err(Anomaly::BadCoding);
                     }
-                    let (distance, used) = entry.with(self.bits, whole);
-                    if used > self.held {
-                        return Ok(Some(Stop::Input));
+                    let (distance, used) = entry.with(bits, whole);
+                    if used > held {
+                        break Some(Stop::Input);
                     }
-                    if distance > self.reach {
+                    if distance > self.reach() {
                         return Err(Anomaly::BadCoding);
                     }
-                    (self.bits, self.held) = (self.bits >> used, self.held - used);
+                    (bits, held) = (bits >> used, held - used);
                     let left = self.copy(distance, length);
                     if left > 0 {
                         let State::Symbols { fixed } = self.state else { return Err(Anomaly::BadCoding) };
                         // at most 32768 and 258
                         self.state = State::Copy { fixed, distance: distance as u16, left: left as u16 };
-                        return Ok(Some(Stop::Window));
+                        break Some(Stop::Window);
                     }
                 }
                 Kind::End => {
-                    (self.bits, self.held) = (self.bits >> used, self.held - used);
-                    return Ok(self.end_of_block());
+                    (bits, held) = (bits >> used, held - used);
+                    break self.end_of_block();
                 }
                 Kind::Bad => return Err(Anomaly::BadCoding),
             }
-        }
+        };
+        (self.bits, self.held) = (bits, held);
+        Ok(stop)
     }
+}
+
+/// `bits`, of which there are `held`, and as many more as there are and have room, taken off the front of `input`.
+#[inline]
+fn more(mut bits: u64, mut held: u32, input: &mut &[u8]) -> (u64, u32) {
+    if let Some(eight) = input.first_chunk() {
+        let bytes = (63 - held) / 8;
+        bits |= u64::from_le_bytes(*eight) << held;
+        held += bytes * 8;
+        *input = &input[bytes as usize..];
+        return (bits & ((1 << held) - 1), held);
+    }
+    while held < 56
+        && let Some((byte, rest)) = input.split_first()
+    {
+        bits |= u64::from(*byte) << held;
+        held += 8;
+        *input = rest;
+    }
+    (bits, held)
 }
 
 #[cfg(test)]
