@@ -102,6 +102,7 @@ impl Decoder {
     }
 
     /// Bytes of memory that are held.
+    #[inline]
     pub fn buffered(&self) -> usize {
         match &self.inner {
             Inner::Gzip { inflate, .. } | Inner::Inflate(inflate) => inflate.buffered(),
