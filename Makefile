@@ -3,7 +3,7 @@ CARGO ?= cargo
 export TOKENGAUGE ?= $(CURDIR)/target/release/tokengauge
 export TOKENGAUGE_CACHE ?= $(CURDIR)/target/real
 
-.PHONY: help setup build demo test test-real sdks test-k8s test-bad test-tls test-slo test-live bench fuzz ebpf lint ci
+.PHONY: help setup build dist demo test test-real test-stack dashboards sdks image test-image test-k8s test-bad test-tls test-slo test-jsonl test-live bench fuzz ebpf lint ci
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -14,6 +14,9 @@ setup: ## installs what building and testing need, by package name
 build: setup ## the release binary
 	$(CARGO) build --release --locked -p tokengauge
 
+dist: build ## the release archive in target/dist: binary, manual pages, completions, schemas
+	agent/dist.sh
+
 demo: build ## the main job on real traffic; ONCE=1 ends by itself
 	$(TOKENGAUGE) demo $(if $(ONCE),--once)
 
@@ -22,13 +25,26 @@ test: setup ## every test that needs no other program running
 
 test-real: build ## real model server, nginx, SDK clients, a real Collector
 	tests/real/setup.sh && python3 tests/real/run.py && python3 tests/real/run_sdks.py && python3 tests/real/grpc_calls.py
-	tests/real/setup-go.sh && python3 tests/real/collector.py && python3 tests/real/helm.py
+	tests/real/setup-go.sh && python3 tests/real/collector.py && python3 tests/real/collector_configs.py && python3 tests/real/helm.py
+
+test-stack: build ## wire → agent → Collectors → Prometheus and Jaeger, compared with the JSON lines; dashboards, alerts
+	tests/real/setup.sh && tests/real/setup-go.sh collector prometheus jaeger
+	python3 tests/stack/alerts.py && tests/stack/types.sh && python3 tests/stack/run.py
+
+dashboards: ## writes the dashboards' JSON anew from helm/dashboards
+	python3 helm/dashboards/make.py
 
 sdks: build ## every SDK against a local provider; writes the table tests/real/SDKS.md
 	tests/real/setup.sh && python3 tests/real/run_sdks.py --doc tests/real/SDKS.md
 
+image: build ## the container image, target/image/*.tar; ARCH="amd64 arm64" for both
+	helm/image/build.sh $(ARCH)
+
+test-image: build ## the image for both architectures: contents, bill of materials, arm64 in an emulator
+	tests/real/image.py
+
 test-k8s: build ## the chart on a real Kubernetes node
-	tests/real/setup-go.sh helm collector && tests/k8s/setup.sh && python3 tests/k8s/run.py
+	tests/real/setup-go.sh helm collector prometheus alertmanager && tests/k8s/setup.sh && python3 tests/k8s/run.py && python3 tests/k8s/collector.py && python3 tests/k8s/stranger.py
 
 test-bad: build ## hostile captures: clear errors, bounded memory, no panic
 	python3 tests/bad/run.py
@@ -42,8 +58,11 @@ test-slo: build ## objectives against the tools of Go, promtool, and a real Prom
 	tests/slo/backtest.py && tests/slo/kill.sh
 	tests/real/setup-go.sh prometheus alertmanager && python3 tests/slo/promtool.py && python3 tests/slo/alerts.py
 
+test-jsonl: setup ## the file of records under kill -9 and on a full disk
+	tests/jsonl/kill.sh
+
 test-live: build ## live eBPF against a schedule, and 10,000 chunks/s accounted for
-	python3 tests/live/schedule.py && python3 tests/live/load.py
+	python3 tests/live/schedule.py && python3 tests/live/load.py && python3 tests/live/health.py
 
 bench: build ## ratios against floors measured in the same run
 	tests/bench/run.sh

@@ -16,10 +16,11 @@ use std::time::{Duration, Instant, SystemTime};
 use tokengauge_core::inference::Inference;
 use tokengauge_core::pipeline::{Options, PipelineStats};
 use tokengauge_core::stats::{Aggregator, Snapshot};
-use tokengauge_core::stream::Timestamp;
+use tokengauge_core::stream::{TapKind, Timestamp};
 
 use crate::driver::{Driver, Progress, Source};
 use crate::export::Exporter;
+use crate::health::{Health, Part};
 use crate::tap::{StopFlag, TapError};
 use crate::vitals::{Report, Slot, Vitals};
 
@@ -47,6 +48,8 @@ pub struct Builder {
     options: Options,
     stop: StopFlag,
     snapshot_every: Duration,
+    health: Arc<Health>,
+    vitals: Arc<Vitals>,
 }
 
 impl Builder {
@@ -79,6 +82,18 @@ impl Builder {
         self
     }
 
+    /// Where the agent's threads give signs of life.
+    pub fn health(mut self, health: Arc<Health>) -> Self {
+        self.health = health;
+        self
+    }
+
+    /// Where the agent's own figures are kept.
+    pub fn vitals(mut self, vitals: Arc<Vitals>) -> Self {
+        self.vitals = vitals;
+        self
+    }
+
     /// How often exporters get a snapshot; 1 s unless said otherwise.
     pub fn snapshot_every(mut self, every: Duration) -> Self {
         self.snapshot_every = every;
@@ -91,18 +106,22 @@ impl Builder {
     /// When the system gives no thread.
     pub fn start(self) -> std::io::Result<Running> {
         let began = now();
-        let (stop, vitals) = (self.stop, Arc::new(Vitals::default()));
+        let (stop, vitals) = (self.stop, self.vitals);
         let (events, inbox) = sync_channel(QUEUE);
         let (failed, count) = (Arc::new(Failures::default()), self.sources.len());
         let mut taps = Vec::new();
         for (number, Source { name, tap, counters, .. }) in self.sources.into_iter().enumerate() {
-            let slot = vitals.register(counters);
+            let (part, clock) = (self.health.part(&name, Vec::new()), TapClock::of(tap.kind()));
+            let slot = vitals.register_as(&name, counters);
             let seed = self.options.seed.wrapping_add((number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-            let sender = OnTap { events: events.clone(), vitals: Arc::clone(&vitals), slot, stop: stop.clone() };
+            let sender =
+                OnTap { events: events.clone(), vitals: Arc::clone(&vitals), slot, stop: stop.clone(), part: Arc::clone(&part), clock };
             let mut driver = Driver::new(Options { seed, ..self.options }, sender);
             let stop = stop.clone();
             let thread = thread::Builder::new().name(format!("tap-{number}")).spawn(move || {
+                let _watched = Watched(Arc::clone(&part));
                 let result = tap.run(&mut driver, &stop);
+                part.end(result.as_ref().err().map(ToString::to_string));
                 let (_, OnTap { events, .. }) = driver.finish();
                 // The export thread may be gone already, past the deadline.
                 let _ = events.send(Event::TapEnded { name, result });
@@ -112,7 +131,9 @@ impl Builder {
         drop(events);
         let all = Arc::new(Mutex::new(Aggregator::default()));
         let (done_sender, done) = sync_channel(1);
+        let part = self.health.part("export", self.exporters.iter().map(|e| e.name()).collect());
         let exporting = Exporting {
+            part: Arc::clone(&part),
             inbox,
             taps,
             exporters: self.exporters,
@@ -123,6 +144,7 @@ impl Builder {
             every: self.snapshot_every,
         };
         thread::Builder::new().name("export".into()).spawn(move || {
+            let _watched = Watched(part);
             let undelivered = exporting.run();
             let _ = done_sender.send(undelivered);
         })?;
@@ -161,6 +183,8 @@ impl Running {
             options: Options::default(),
             stop: StopFlag::default(),
             snapshot_every: Duration::from_secs(1),
+            health: Arc::default(),
+            vitals: Arc::default(),
         }
     }
 
@@ -230,12 +254,42 @@ impl Failures {
     }
 }
 
+/// Says of a thread that panicked that it did.
+struct Watched(Arc<Part>);
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.end(Some("panicked".to_owned()));
+        }
+    }
+}
+
+/// The clock that a tap stamps with: that of the kernel's packets is set with the machine's, that of the probes only goes on.
+struct TapClock {
+    began: (Instant, Timestamp),
+    steady: bool,
+}
+
+impl TapClock {
+    fn of(kind: TapKind) -> Self {
+        Self { began: (now(), wall()), steady: kind == TapKind::Tls }
+    }
+
+    fn now(&self) -> Timestamp {
+        let (instant, time) = self.began;
+        if self.steady { time.plus(now().saturating_duration_since(instant)) } else { wall() }
+    }
+}
+
 /// The tap's side of the queue.
 struct OnTap {
     events: SyncSender<Event>,
     vitals: Arc<Vitals>,
     slot: Slot,
     stop: StopFlag,
+    part: Arc<Part>,
+    clock: TapClock,
 }
 
 impl Progress for OnTap {
@@ -245,7 +299,8 @@ impl Progress for OnTap {
         for _ in 0..1_000 {
             event = match self.events.try_send(event) {
                 Err(TrySendError::Full(event)) => event,
-                Ok(()) | Err(TrySendError::Disconnected(_)) => return,
+                Ok(()) => return self.vitals.count_queued(),
+                Err(TrySendError::Disconnected(_)) => return,
             };
             if !self.stop.is_set() {
                 break;
@@ -257,11 +312,17 @@ impl Progress for OnTap {
 
     fn tick(&mut self, stats: &dyn Fn() -> PipelineStats) {
         self.vitals.publish(self.slot, &stats());
+        self.part.beat();
+    }
+
+    fn reached(&mut self, at: Timestamp) {
+        self.vitals.lag(self.slot, self.clock.now().since(at));
     }
 }
 
 /// The export thread.
 struct Exporting {
+    part: Arc<Part>,
     inbox: Receiver<Event>,
     taps: Vec<JoinHandle<()>>,
     exporters: Vec<Box<dyn Exporter>>,
@@ -283,6 +344,7 @@ impl Exporting {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
+            self.part.beat();
             let time = now();
             if time.duration_since(shown) >= self.every {
                 shown = time;
@@ -319,8 +381,9 @@ impl Exporting {
     fn take(&mut self, event: Event) -> bool {
         match event {
             Event::Inference(inference) => {
+                self.vitals.count_taken();
                 lock(&self.all).add(&inference);
-                self.exporters.iter_mut().for_each(|e| e.inference(&inference));
+                self.each(|e| e.inference(&inference));
                 false
             }
             Event::TapEnded { name, result } => {
@@ -338,7 +401,16 @@ impl Exporting {
 
     fn show(&mut self) {
         let snapshot = snapshot(&self.all, &self.vitals);
-        self.exporters.iter_mut().for_each(|e| e.snapshot(&snapshot));
+        self.each(|e| e.snapshot(&snapshot));
+    }
+
+    /// Something with each exporter. Who is stuck is known by name.
+    fn each(&mut self, mut f: impl FnMut(&mut Box<dyn Exporter>)) {
+        for (n, exporter) in self.exporters.iter_mut().enumerate() {
+            self.part.doing(n + 1);
+            f(exporter);
+        }
+        self.part.doing(0);
     }
 }
 
@@ -390,10 +462,9 @@ fn wall() -> Timestamp {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::export::{ExportError, jsonl::JsonLines};
+    use crate::export::{ExportError, jsonl::file::JsonFile};
     use crate::tap::{Sink, Tap};
     use crate::testing;
-    use tokengauge_core::stream::TapKind;
 
     struct Idle;
     impl Tap for Idle {
@@ -453,7 +524,7 @@ mod tests {
         let path = dir.path().join("x.jsonl");
         let running = Running::builder()
             .source(Source::new("idle", Box::new(Idle)))
-            .exporter(Box::new(JsonLines::open(&path).unwrap()))
+            .exporter(Box::new(JsonFile::open(&path, None, Arc::default()).unwrap()))
             .on_inference(|_| {})
             .start()
             .unwrap();
@@ -489,11 +560,71 @@ mod tests {
         let (events, _inbox) = sync_channel(1);
         let vitals = Arc::new(Vitals::default());
         let slot = vitals.register(Box::new(Vec::new));
-        let mut tap = OnTap { events, vitals: Arc::clone(&vitals), slot, stop: StopFlag::default() };
+        let (part, clock) = (Health::default().part("x", Vec::new()), TapClock::of(TapKind::Pcap));
+        let mut tap = OnTap { events, vitals: Arc::clone(&vitals), slot, stop: StopFlag::default(), part, clock };
         for _ in 0..3 {
             tap.inference(testing::inference());
         }
         let dropped = vitals.counters().iter().find(|c| c.name == crate::vitals::EXPORT_QUEUE_FULL).map(|c| c.count);
         assert_eq!(dropped, Some(2));
+        assert_eq!(vitals.queued(), 1);
+    }
+
+    #[test]
+    fn a_tap_that_hangs_or_panics_and_an_exporter_that_hangs_show() {
+        struct Panics;
+        impl Tap for Panics {
+            fn kind(&self) -> TapKind {
+                TapKind::Pcap
+            }
+            fn run(self: Box<Self>, sink: &mut dyn Sink, _: &StopFlag) -> Result<(), TapError> {
+                sink.tick(wall());
+                panic!("as it must");
+            }
+        }
+        struct Hangs(Receiver<()>);
+        impl Exporter for Hangs {
+            fn name(&self) -> &'static str {
+                "hangs"
+            }
+            fn inference(&mut self, _: &Inference) {}
+            fn snapshot(&mut self, _: &Snapshot) {
+                let _ = self.0.recv();
+            }
+            fn flush(&mut self, _: Duration) -> Result<(), ExportError> {
+                Ok(())
+            }
+            fn shutdown(&mut self, _: Duration) -> Result<(), ExportError> {
+                Ok(())
+            }
+        }
+        let (release, held) = sync_channel(1);
+        let health = Arc::new(Health::default());
+        let running = Running::builder()
+            .health(Arc::clone(&health))
+            .source(Source::new("idle", Box::new(Idle)))
+            .source(Source::new("deaf", Box::new(Deaf)))
+            .source(Source::new("panics", Box::new(Panics)))
+            .exporter(Box::new(Hangs(held)))
+            .snapshot_every(Duration::from_millis(1))
+            .start()
+            .unwrap();
+        let text = |verdict: crate::health::Verdict| verdict.text("yes", "no");
+        let mut soon = String::new();
+        for _ in 0..1_000 {
+            soon = text(health.ready());
+            if soon.contains("idle: at work") && soon.contains("panicked") {
+                break;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        assert!(soon.contains("[+] idle: at work") && soon.contains("[-] deaf: starting"), "{soon}");
+        assert!(soon.contains("[-] panics: failed: panicked") && soon.ends_with("no\n"), "{soon}");
+        assert!(text(health.alive()).ends_with("yes\n"));
+        let later = text(health.ready_in(Duration::from_secs(6)));
+        assert!(later.contains("[-] export: no sign of life for 6 s, in hangs"), "{later}");
+        assert!(text(health.alive_in(Duration::from_secs(31))).ends_with("no\n"));
+        drop(release);
+        running.stop_flag().stop();
     }
 }

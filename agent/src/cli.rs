@@ -54,7 +54,8 @@ impl Cli {
             Some(name) if std::env::var_os(name).is_some_and(|v| v.is_empty()) => arg.env(Resettable::Reset),
             _ => arg,
         };
-        let matches = Self::command().mut_subcommand("run", |run| run.mut_args(not_set)).get_matches();
+        let command = Self::command().mut_subcommand("run", |run| run.mut_args(not_set)).mut_subcommand("doctor", |d| d.mut_args(not_set));
+        let matches = command.get_matches();
         Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
     }
 }
@@ -76,6 +77,15 @@ pub enum Command {
     /// Service level objectives: checks, explains and converts their files.
     #[command(subcommand)]
     Slo(SloCommand),
+    /// The configuration file: checks it, and says what can stand in it.
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// Prints the manual page, or writes those of all commands.
+    Man {
+        /// Writes a page for each command into this folder.
+        #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+        out: Option<PathBuf>,
+    },
     /// Prints a completion script for a shell.
     Completions {
         /// The shell.
@@ -141,6 +151,9 @@ pub struct RunArgs {
     /// Exports OTLP to this endpoint, e.g. `http://collector:4317`.
     #[arg(long, value_name = "URL", env = "TOKENGAUGE_OTLP_ENDPOINT", value_hint = ValueHint::Url)]
     pub otlp_endpoint: Option<String>,
+    /// Serves `/healthz`, `/readyz` and `/metrics` at this address and port, e.g. `127.0.0.1:9464`; a port alone is on loopback.
+    #[arg(long, value_name = "ADDRESS:PORT", env = "TOKENGAUGE_HTTP_LISTEN")]
+    pub http_listen: Option<String>,
     /// Writes the closing statistics as JSON to this file.
     #[arg(long, value_name = "FILE", env = "TOKENGAUGE_STATS", value_hint = ValueHint::FilePath)]
     pub stats: Option<PathBuf>,
@@ -166,9 +179,17 @@ pub struct DemoArgs {
 /// `doctor`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Exit codes:\n  0  an event of the agent's own process was received: tapping works here\n  1  it was not; the output says why"
+    after_help = "It takes the configuration that `run` would take: file, environment, these flags. Each finding that is not well says what to do next.\n\n\
+Exit codes:\n  0  nothing that is configured fails; where TLS libraries are to be tapped, an event of the agent's own process was received\n  \
+1  something fails; the output says what, and what to do"
 )]
 pub struct DoctorArgs {
+    /// Configuration file (YAML) whose exporters, files and objectives are checked as well.
+    #[arg(long, value_name = "FILE", env = "TOKENGAUGE_CONFIG", value_hint = ValueHint::FilePath)]
+    pub config: Option<PathBuf>,
+    /// The OTLP receiver that is to be reached.
+    #[arg(long, value_name = "URL", env = "TOKENGAUGE_OTLP_ENDPOINT", value_hint = ValueHint::Url)]
+    pub otlp_endpoint: Option<String>,
     /// Prints JSON.
     #[arg(long)]
     pub json: bool,
@@ -180,6 +201,24 @@ pub struct DialectsArgs {
     /// How to print the list.
     #[arg(long, value_enum, default_value_t = ListFormat::Table)]
     pub format: ListFormat,
+}
+
+/// `config`.
+#[derive(Subcommand, Debug)]
+pub enum ConfigCommand {
+    /// Checks configuration files, and says in a line what each would do.
+    #[command(
+        after_help = "Exit codes:\n  0  all are right\n  2  one is wrong: the message names file, line, key, and the nearest right key"
+    )]
+    Check {
+        /// Files.
+        #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+        files: Vec<PathBuf>,
+    },
+    /// Prints the JSON Schema of the configuration file, for editors.
+    Schema,
+    /// Prints every key with its default and its meaning, in Markdown.
+    Reference,
 }
 
 /// `slo`.

@@ -6,29 +6,66 @@
 use std::path::{Path, PathBuf};
 
 use regex::Regex;
+use schemars::JsonSchema;
 use serde::Deserialize;
+use tokengauge_core::semconv::Profile;
 
 use crate::cli::RunArgs;
-use crate::export::otlp;
+use crate::engine;
+use crate::export::jsonl::rotation::Rotate;
+use crate::export::{metrics, otlp};
+use crate::serve;
 
 /// Everything that can be configured.
-#[derive(Deserialize, Clone, Debug, Default, PartialEq)]
+#[derive(Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
     /// Where bytes come from.
     pub taps: Taps,
+    /// The generation of the GenAI conventions that metrics and spans speak.
+    pub semconv: Option<Semconv>,
+    /// Which series there are, whoever takes them.
+    pub metrics: metrics::Config,
     /// OTLP metrics and spans.
     pub otlp: otlp::Config,
     /// Records as JSON lines.
     pub jsonl: Option<Jsonl>,
+    /// Inference servers whose own metrics are read.
+    pub engines: engine::Config,
     /// Service level objectives.
     pub slo: Option<crate::slo::live::Config>,
+    /// The agent's own pages: health, readiness, metrics for Prometheus. Off without it.
+    pub http: Option<serve::Config>,
     /// What the agent logs about itself (tracing-subscriber's filter syntax).
     pub log: Option<String>,
 }
 
+/// `semconv`: which names of the GenAI conventions are used.
+#[derive(Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum Semconv {
+    /// Those of v1.41, and the counters of tokens that came after them.
+    V1_41,
+    /// Those of `semantic-conventions-genai`, October 2026.
+    Main,
+    /// Both at once.
+    Both,
+}
+
+impl Semconv {
+    /// What is spoken: as `OTEL_SEMCONV_STABILITY_OPT_IN` says, else as the configuration says, else v1.41.
+    pub fn profile(configured: Option<Self>, env: otlp::Env<'_>) -> Profile {
+        let said = env("OTEL_SEMCONV_STABILITY_OPT_IN").and_then(|list| Profile::opted_in(&list));
+        said.unwrap_or(match configured {
+            None | Some(Self::V1_41) => Profile::V1_41,
+            Some(Self::Main) => Profile::Main,
+            Some(Self::Both) => Profile::Both,
+        })
+    }
+}
+
 /// `taps`.
-#[derive(Deserialize, Clone, Debug, Default, PartialEq)]
+#[derive(Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
 #[serde(deny_unknown_fields, default)]
 pub struct Taps {
     /// eBPF on TLS libraries.
@@ -38,7 +75,7 @@ pub struct Taps {
 }
 
 /// `taps.tls`.
-#[derive(Deserialize, Clone, Debug, PartialEq)]
+#[derive(Deserialize, JsonSchema, Clone, Debug, PartialEq)]
 #[serde(deny_unknown_fields, default)]
 pub struct Tls {
     /// Whether to tap at all.
@@ -60,7 +97,7 @@ impl Default for Tls {
 }
 
 /// `taps.pcap[]`.
-#[derive(Deserialize, Clone, Debug, PartialEq)]
+#[derive(Deserialize, JsonSchema, Clone, Debug, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Pcap {
     /// The interface, e.g. `lo` or `eth0`; `any` is all of them.
@@ -93,11 +130,14 @@ const fn default_snaplen() -> u32 {
 }
 
 /// `jsonl`.
-#[derive(Deserialize, Clone, Debug, PartialEq)]
+#[derive(Deserialize, JsonSchema, Clone, Debug, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Jsonl {
-    /// The file to append to; `-` is standard output.
+    /// The file to append to; `-` is standard output. It is opened anew by SIGHUP, and when it was moved away.
     pub path: PathBuf,
+    /// When a new file begins, and what becomes of the old ones; never without it.
+    #[serde(default)]
+    pub rotate: Option<Rotate>,
 }
 
 /// What is wrong with a configuration.
@@ -153,6 +193,16 @@ impl Config {
         Ok(config)
     }
 
+    /// What one file says, checked; neither the environment nor flags come into it.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or something in it is wrong.
+    pub fn of_file(path: &Path) -> Result<Self, ConfigError> {
+        let config = Self::read(path)?;
+        config.check(&path.display().to_string())?;
+        Ok(config)
+    }
+
     fn read(path: &Path) -> Result<Self, ConfigError> {
         let name = path.display().to_string();
         let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Io { path: name.clone(), source })?;
@@ -193,7 +243,11 @@ impl Config {
             self.taps.pcap = args.interfaces.iter().map(pcap).collect();
         }
         if let Some(path) = &args.jsonl {
-            self.jsonl = Some(Jsonl { path: path.clone() });
+            let rotate = self.jsonl.take().and_then(|j| j.rotate);
+            self.jsonl = Some(Jsonl { path: path.clone(), rotate });
+        }
+        if let Some(listen) = &args.http_listen {
+            self.http.get_or_insert_default().listen.clone_from(listen);
         }
         if let Some(endpoint) = &args.otlp_endpoint {
             self.otlp.endpoint = Some(endpoint.clone());
@@ -233,6 +287,23 @@ impl Config {
         }
         if self.slo.as_ref().is_some_and(|s| s.files.is_empty()) {
             return wrong("slo.files".into(), "is empty: expected files or folders with objectives".into());
+        }
+        if let Some(Jsonl { path, rotate: Some(rotate) }) = &self.jsonl {
+            if path == Path::new("-") {
+                return wrong("jsonl.rotate".into(), "standard output cannot be rotated".into());
+            }
+            if let Err(what) = rotate.check() {
+                return wrong("jsonl.rotate".into(), what);
+            }
+        }
+        if let Some(Err(what)) = self.http.as_ref().map(serve::Config::check) {
+            return wrong("http".into(), what);
+        }
+        if let Err(what) = self.metrics.check() {
+            return wrong("metrics".into(), what);
+        }
+        if let Err(what) = self.engines.check() {
+            return wrong("engines".into(), what);
         }
         if let Err(what) = self.otlp.check() {
             return wrong("otlp".into(), what);
@@ -297,7 +368,8 @@ otlp:
   protocol: grpc
   headers: {authorization: Bearer x}
   interval_s: 10
-jsonl: {path: /var/log/tokengauge.jsonl}
+jsonl: {path: /var/log/tokengauge.jsonl, rotate: {size_mib: 10, age_h: 24, keep: 3, keep_mib: 100, compress: gzip}}
+http: {listen: '0.0.0.0:9464', metrics: true, tls: {certificate: a, key: b}, bearer_token_file: c}
 log: tokengauge=debug
 ";
         let config = check(text).unwrap();
@@ -313,11 +385,33 @@ log: tokengauge=debug
                 "taps:\n  tls:\n    enabld: true\n",
                 "x.yaml:3:5: taps.tls: unknown field `enabld`, expected one of `enabled`, `pids`, `include`, `exclude`, `ring_mib` (did you mean `enabled`?)",
             ),
-            ("tap: {}\n", "x.yaml:1:1: unknown field `tap`, expected one of `taps`, `otlp`, `jsonl`, `slo`, `log` (did you mean `taps`?)"),
+            ("taps: {pcapp: []}\n", "x.yaml:1:8: taps: unknown field `pcapp`, expected `tls` or `pcap` (did you mean `pcap`?)"),
             ("taps:\n  tls: {ring_mib: big}\n", "x.yaml:2:19: taps.tls.ring_mib: invalid type: string \"big\", expected u32"),
             ("taps: {tls: {include: ['(']}}\n", "x.yaml: taps.tls.include[0]: `(` is no regular expression: error: unclosed group"),
+            (
+                "metrics: {models: [{match: '(', replace: x}]}\n",
+                "x.yaml: metrics: models[0].match: `(` is no regular expression: error: unclosed group",
+            ),
+            ("metrics: {limit: 1}\n", "x.yaml: metrics: limit: 1 is not between 8 and 1000000"),
+            (
+                "engines: {endpoints: [{url: 'http://a', kind: gpt}]}\n",
+                "x.yaml: engines: endpoints[0].kind: `gpt` is none of vllm, sglang, tensorrt-llm, tgi, llama.cpp, triton",
+            ),
+            ("engines: {endpoints: [{url: 'http://a', kind: ollama}]}\n", "x.yaml: engines: endpoints[0].kind: ollama has no metrics"),
+            (
+                "engines: {endpoints: [{url: 'gpu-1:8000'}]}\n",
+                "x.yaml: engines: endpoints[0].url: `gpu-1:8000` does not begin with http:// or https://",
+            ),
+            (
+                "engines: {endpoints: [{url: 'http://u:p@a'}]}\n",
+                "x.yaml: engines: endpoints[0].url: has credentials; put them into bearer_token_file",
+            ),
+            ("engines: {interval_s: 0}\n", "x.yaml: engines: interval_s: 0 is not between 0.1 and 3600"),
             ("taps: {tls: {enabled: false}}\n", "x.yaml: taps: TLS tapping is off and there is no interface: nothing to watch"),
             ("taps: {pcap: [{interface: lo, snaplen: 1}]}\n", "x.yaml: taps.pcap[0].snaplen: 1 is not between 64 and 1048576"),
+            ("http: {listen: everywhere}\n", "x.yaml: http: listen: `everywhere` is no address and port such as 127.0.0.1:9464"),
+            ("jsonl: {path: x, rotate: {keep: 0}}\n", "x.yaml: jsonl.rotate: keep: 0 is not between 1 and 10000"),
+            ("jsonl: {path: '-', rotate: {}}\n", "x.yaml: jsonl.rotate: standard output cannot be rotated"),
             ("otlp: {protocol: http}\n", "x.yaml:1:18: otlp.protocol: unknown variant `http`, expected `grpc` or `http/protobuf`"),
         ] {
             assert_eq!(check(text).unwrap_err(), want);
@@ -326,10 +420,17 @@ log: tokengauge=debug
 
     #[test]
     fn flags_win() {
-        let mut config = Config::parse("jsonl: {path: a}\ntaps: {pcap: [{interface: eth0}]}\n", "x.yaml").unwrap();
-        let args = RunArgs { jsonl: Some("b".into()), interfaces: vec!["lo".into()], no_tls: true, ..RunArgs::default() };
+        let mut config = Config::parse("jsonl: {path: a, rotate: {keep: 2}}\ntaps: {pcap: [{interface: eth0}]}\n", "x.yaml").unwrap();
+        let args = RunArgs {
+            http_listen: Some("1234".into()),
+            jsonl: Some("b".into()),
+            interfaces: vec!["lo".into()],
+            no_tls: true,
+            ..RunArgs::default()
+        };
         config.apply(&args);
-        assert_eq!(config.jsonl, Some(Jsonl { path: "b".into() }));
+        assert_eq!(config.jsonl, Some(Jsonl { path: "b".into(), rotate: Some(Rotate { keep: 2, ..Rotate::default() }) }));
+        assert_eq!(config.http.as_ref().unwrap().listen, "1234");
         assert_eq!((config.taps.tls.enabled, config.taps.pcap[0].interface.as_str()), (false, "lo"));
     }
 

@@ -1,9 +1,14 @@
-//! `tokengauge doctor`: what this machine allows, and a try on itself. The trying is the TLS tap's own
-//! ([`selftest`](crate::tap::tls::selftest)); here it is put into words.
+//! `tokengauge doctor`: what this machine allows, a try on itself, and whether everything that is configured can work. The trying is the TLS tap's
+//! own ([`selftest`](crate::tap::tls::selftest)); here it is put into words.
 
 use serde::Serialize;
 
+use crate::cli::RunArgs;
 use crate::tap::tls::selftest::{self, LibraryReport, SelfTest};
+
+pub mod checks;
+
+use checks::{Check, State};
 
 /// What was found.
 #[derive(Serialize, Debug)]
@@ -19,6 +24,10 @@ struct Findings {
     libraries: Vec<Library>,
     /// Whether an event of this process was received: tapping works here.
     received: bool,
+    /// What was checked besides, with what to do next.
+    checks: Vec<Check>,
+    /// Whether everything that is configured can work.
+    good: bool,
 }
 
 #[derive(Serialize, Debug)]
@@ -43,9 +52,11 @@ struct Library {
 }
 
 impl Findings {
-    fn new(test: SelfTest, libraries: Vec<LibraryReport>) -> Self {
+    fn new(test: SelfTest, libraries: Vec<LibraryReport>, checks: Vec<Check>) -> Self {
         let library = |l: LibraryReport| Library { kind: l.library, file: l.file, processes: l.users, probes: l.places.len() };
         Self {
+            good: checks.iter().all(|c| c.state != State::Fail),
+            checks,
             version: env!("CARGO_PKG_VERSION"),
             received: test.mechanism().is_some(),
             kernel: test.kernel,
@@ -83,25 +94,40 @@ impl Findings {
             let head = if i == 0 { "self-test" } else { "" };
             out += &format!("{head:<14}{}: {}\n", mechanism.name, mechanism.problem.as_deref().unwrap_or("an event was received"));
         }
-        out += match self.received {
-            true => "verdict       tapping TLS libraries works on this machine\n",
-            false => {
-                "verdict       tapping does not work here: run it as root, or with CAP_BPF and CAP_PERFMON (CAP_SYS_ADMIN before Linux 6.6)\n"
+        for (i, Check { name, state, found, next }) in self.checks.iter().enumerate() {
+            let head = if i == 0 { "checks" } else { "" };
+            let state = match state {
+                State::Ok => "ok  ",
+                State::Warn => "warn",
+                State::Fail => "FAIL",
+            };
+            out += &format!("{head:<14}{state} {name}: {found}\n");
+            if let Some(next) = next {
+                out += &format!("{:<19}→ {next}\n", "");
             }
+        }
+        out += match (self.good, self.received) {
+            (true, true) => "verdict       tapping TLS libraries works on this machine, and nothing that is configured fails\n",
+            (true, false) => "verdict       nothing that is configured fails; tapping TLS libraries, which is off, would\n",
+            (false, _) => "verdict       something does not work: each FAIL above says what to do\n",
         };
         out
     }
 }
 
-/// Prints what was found; the result is whether an event was received.
-pub fn doctor(json: bool) -> bool {
-    let findings = Findings::new(selftest::self_test(), selftest::libraries());
+/// Prints what was found; the result is whether everything that is configured can work.
+pub fn doctor(json: bool, args: &RunArgs) -> bool {
+    let (test, libraries) = (selftest::self_test(), selftest::libraries());
+    let (config, configured) = checks::configured(args);
+    let mut all = checks::machine(&test, &libraries, config.is_none_or(|c| c.taps.tls.enabled));
+    all.extend(configured);
+    let findings = Findings::new(test, libraries, all);
     if json {
         println!("{}", serde_json::to_string_pretty(&findings).unwrap_or_default());
     } else {
         print!("{}", findings.text());
     }
-    findings.received
+    findings.good
 }
 
 #[cfg(test)]
@@ -118,7 +144,12 @@ mod tests {
             mechanisms: Vec::new(),
             sockets: Err("no program could be loaded".into()),
         };
-        let text = Findings::new(test, Vec::new()).text().replace(env!("CARGO_PKG_VERSION"), "X").replace(std::env::consts::ARCH, "arch");
+        let checks = vec![
+            Check { name: "kernel", state: State::Ok, found: "5.15.0".into(), next: None },
+            Check { name: "self-test", state: State::Fail, found: "no".into(), next: Some("run as root") },
+        ];
+        let text =
+            Findings::new(test, Vec::new(), checks).text().replace(env!("CARGO_PKG_VERSION"), "X").replace(std::env::consts::ARCH, "arch");
         expect![[r#"
             tokengauge    X
             kernel        5.15.0 (arch)
@@ -127,7 +158,10 @@ mod tests {
             BTF           /sys/kernel/btf/vmlinux
             addresses     no program could be loaded
             libraries     none found
-            verdict       tapping does not work here: run it as root, or with CAP_BPF and CAP_PERFMON (CAP_SYS_ADMIN before Linux 6.6)
+            checks        ok   kernel: 5.15.0
+                          FAIL self-test: no
+                               → run as root
+            verdict       something does not work: each FAIL above says what to do
         "#]]
         .assert_eq(&text);
     }

@@ -54,6 +54,9 @@ pub trait Progress {
     /// A finished inference.
     fn inference(&mut self, inference: Inference);
 
+    /// Everything up to this instant of the tap's clock has been handled; said before each [`Progress::tick`] of a running tap.
+    fn reached(&mut self, _at: Timestamp) {}
+
     /// About ten times a second of the tap's time, and at the end. `stats` walks the open connections: call it when it is needed.
     fn tick(&mut self, stats: &dyn Fn() -> PipelineStats);
 }
@@ -172,6 +175,7 @@ impl<P: Progress> Sink for Driver<P> {
             self.pipeline.give_up(&overdue, now, &mut self.finished);
             self.hand_over(overdue.what.kind(), overdue.conn);
         }
+        self.progress.reached(now);
         self.progress.tick(&|| stats(&self.pipeline, self.decrypt.as_deref()));
     }
 }

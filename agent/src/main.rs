@@ -2,11 +2,11 @@
 
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use clap::CommandFactory as _;
-use tokengauge::cli::{Cli, Command};
+use tokengauge::cli::{Cli, Command, ConfigCommand, DoctorArgs, RunArgs};
 use tokengauge::run::{self, RunError};
-use tokengauge::{demo, dialects, doctor, replay, slo, sources};
+use tokengauge::{demo, dialects, doctor, manual, reference, replay, slo, sources};
 
 fn main() -> ExitCode {
     match command(Cli::from_process().command) {
@@ -25,12 +25,34 @@ fn command(command: Command) -> Result<bool> {
         Command::Replay(args) => Ok(replay::replay(&args, &mut sources::file)?),
         Command::Run(args) => Ok(run::run(&args)?),
         Command::Demo(args) => Ok(demo::demo(&args)?),
-        Command::Doctor(args) => Ok(doctor::doctor(args.json)),
+        Command::Doctor(DoctorArgs { json, config, otlp_endpoint }) => {
+            Ok(doctor::doctor(json, &RunArgs { config, otlp_endpoint, ..RunArgs::default() }))
+        }
         Command::Dialects(args) => {
             print!("{}", dialects::list(args.format));
             Ok(true)
         }
         Command::Slo(command) => Ok(slo::slo(&command)?),
+        Command::Config(ConfigCommand::Check { files }) => {
+            reference::check(&files).map_err(RunError::from)?;
+            Ok(true)
+        }
+        Command::Config(ConfigCommand::Schema) => {
+            print!("{}", reference::schema_text());
+            Ok(true)
+        }
+        Command::Config(ConfigCommand::Reference) => {
+            print!("{}", reference::markdown());
+            Ok(true)
+        }
+        Command::Man { out: Some(folder) } => {
+            manual::write_all(&folder).with_context(|| folder.display().to_string())?;
+            Ok(true)
+        }
+        Command::Man { out: None } => {
+            manual::write_main(&mut std::io::stdout())?;
+            Ok(true)
+        }
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "tokengauge", &mut std::io::stdout());
             Ok(true)

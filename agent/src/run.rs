@@ -3,8 +3,9 @@
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher as _, Hasher as _};
 use std::io::IsTerminal as _;
-use std::sync::Arc;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokengauge_core::inference::Inference;
@@ -12,13 +13,20 @@ use tokengauge_core::pipeline::Options;
 
 use crate::agent::{Builder, Ended, Running, STOP_WITHIN};
 use crate::cli::RunArgs;
-use crate::config::{Config, ConfigError};
+use crate::config::{Config, ConfigError, Jsonl, Semconv};
 use crate::driver::Source;
-use crate::export::ExportError;
 use crate::export::jsonl::JsonLines;
-use crate::export::otlp::{Otlp, environment, transport};
+use crate::export::jsonl::file::JsonFile;
+use crate::export::jsonl::lines::Lines;
+use crate::export::metrics::objectives::Objectives;
+use crate::export::metrics::{Metrics, Recording};
+use crate::export::otlp::{Otlp, environment, resource, transport};
+use crate::export::prometheus::Endpoint;
+use crate::export::{ExportError, Exporter};
+use crate::health::{Health, Level};
 use crate::replay::write_stats;
-use crate::slo::live::Live;
+use crate::serve::{self, ServeError, Server, Shown};
+use crate::slo::{self, live::Live};
 use crate::tap::{StopFlag, TapError};
 use crate::view::table::seconds;
 use crate::{log, sources};
@@ -36,6 +44,9 @@ pub enum RunError {
     /// An exporter cannot be made from its configuration, or the statistics cannot be written.
     #[error(transparent)]
     Export(#[from] ExportError),
+    /// The agent's own pages cannot be served.
+    #[error(transparent)]
+    Serve(#[from] ServeError),
     /// No tap could start.
     #[error(transparent)]
     Tap(#[from] TapError),
@@ -52,7 +63,7 @@ impl RunError {
     pub const fn exit_code(&self) -> u8 {
         match self {
             // A configuration file that is not there is a wrong path on the command line.
-            Self::Config(_) | Self::Log(_) | Self::Export(ExportError::Config { .. }) => 2,
+            Self::Config(_) | Self::Log(_) | Self::Export(ExportError::Config { .. }) | Self::Serve(ServeError::Config(_)) => 2,
             _ => 1,
         }
     }
@@ -68,6 +79,9 @@ pub fn run(args: &RunArgs) -> Result<bool, RunError> {
         println!("{}", describe(&config));
         return Ok(true);
     }
+    let profile = Semconv::profile(config.semconv, &environment);
+    let metrics =
+        Metrics::new(&config.metrics, profile, &environment).map_err(|what| ExportError::Config { what: format!("metrics: {what}") })?;
     let otlp = Otlp::new(&config.otlp, &environment)?;
     log::start(config.log.as_deref(), otlp.as_ref().and_then(Otlp::own_spans).as_ref()).map_err(RunError::Log)?;
     if otlp.is_some() {
@@ -75,21 +89,37 @@ pub fn run(args: &RunArgs) -> Result<bool, RunError> {
     }
     let stop = StopFlag::default();
     signals(&stop)?;
-    let (mut agent, mut names) = (Running::builder().options(options()).stop_flag(stop.clone()), Vec::new());
+    let (health, hangups) = (Arc::new(Health::default()), Hangups::default());
+    // Before anything that may take its time, so that it can be asked.
+    let page = page(&metrics);
+    let _server =
+        config.http.as_ref().map(|http| Server::start(http, Shown { health: Arc::clone(&health), metrics: Some(page) })).transpose()?;
+    let (mut agent, mut names) = (Running::builder().health(Arc::clone(&health)).options(options()).stop_flag(stop.clone()), Vec::new());
     for source in open(&config)? {
         names.push(source.name.clone());
         agent = agent.source(source);
     }
     let live = match &config.slo {
-        Some(slo) => Some(Live::start(slo, hangups()?)),
+        Some(slo) => Some(Live::start(slo, hangups.flag())),
         None => None,
     };
+    if let Some(live) = &live {
+        objectives_in_force(&health, live.shared());
+    }
+    if let Some(live) = &live {
+        metrics.watch(Objectives(live.shared()));
+    }
     if let (Some(otlp), Some(live)) = (&otlp, &live) {
         otlp.watch_objectives(&live.shared());
     }
-    let running = exporters(agent, &config, otlp, live, args.verbose)?.start()?;
+    let records = config.jsonl.as_ref().map(|jsonl| records(jsonl, &hangups, &health)).transpose()?;
+    hangups.listen()?;
+    if config.http.is_some() {
+        agent = agent.exporter(Box::new(Recording::new(&metrics)));
+    }
+    let running = exporters(agent, records, otlp, live, args.verbose).start()?;
     eprintln!("tokengauge: {}", describe(&config));
-    let ended = narrate(&running, &stop, &names);
+    let ended = narrate(&running, &stop, &names, &health);
     if let Some(path) = &args.stats {
         write_stats(path, &ended.report)?;
     }
@@ -98,6 +128,16 @@ pub fn run(args: &RunArgs) -> Result<bool, RunError> {
         eprintln!("tokengauge: {what}");
     }
     Ok(ended.report.failed_inputs == 0)
+}
+
+/// The page for Prometheus.
+fn page(metrics: &Metrics) -> serve::Metrics {
+    let resource = resource(&environment);
+    let endpoint = Endpoint::new(metrics, resource.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect());
+    Arc::new(move |accept| {
+        let format = Endpoint::negotiate(accept.unwrap_or_default());
+        serve::Page { content_type: format.content_type().to_owned(), body: endpoint.render(format) }
+    })
 }
 
 /// The taps that the configuration asks for and the system allows: a tap that is refused ends the run only when none is left.
@@ -126,10 +166,36 @@ fn open(config: &Config) -> Result<Vec<Source>, TapError> {
     }
 }
 
+/// Where records go: a file that can be rotated and mended, or whatever else stands at the path.
+fn records(jsonl: &Jsonl, hangups: &Hangups, health: &Health) -> Result<Box<dyn Exporter>, ExportError> {
+    if jsonl.path == Path::new("-") || !Lines::suits(&jsonl.path) {
+        return Ok(Box::new(JsonLines::open(&jsonl.path)?));
+    }
+    let file = JsonFile::open(&jsonl.path, jsonl.rotate.clone(), hangups.flag())?;
+    let counters = file.counters();
+    health.condition("records", move || match counters.trouble() {
+        None => (Level::Good, "written".to_owned()),
+        Some(trouble) => (Level::Degraded, format!("{trouble}; {} were given up", counters.dropped.load(Ordering::Relaxed))),
+    });
+    Ok(Box::new(file))
+}
+
+/// Tells readiness how the SLO files and the journal are. What was read last stays in force, so neither makes the agent unready.
+fn objectives_in_force(health: &Health, shared: slo::live::Shared) {
+    health.condition("objectives", move || {
+        let standing = shared.lock().unwrap_or_else(PoisonError::into_inner);
+        match (standing.broken.first(), &standing.journal_trouble) {
+            (Some(broken), _) => (Level::Degraded, format!("{broken}; what was read before stays in force")),
+            (None, Some(trouble)) => (Level::Degraded, trouble.clone()),
+            (None, None) => (Level::Good, format!("{} in force", standing.objectives.len())),
+        }
+    });
+}
+
 /// Local files first: they are done at once when the end comes.
-fn exporters(mut agent: Builder, config: &Config, otlp: Option<Otlp>, live: Option<Live>, verbose: bool) -> Result<Builder, ExportError> {
-    if let Some(jsonl) = &config.jsonl {
-        agent = agent.exporter(Box::new(JsonLines::open(&jsonl.path)?));
+fn exporters(mut agent: Builder, records: Option<Box<dyn Exporter>>, otlp: Option<Otlp>, live: Option<Live>, verbose: bool) -> Builder {
+    if let Some(records) = records {
+        agent = agent.exporter(records);
     }
     if let Some(live) = live {
         agent = agent.exporter(Box::new(live));
@@ -137,10 +203,10 @@ fn exporters(mut agent: Builder, config: &Config, otlp: Option<Otlp>, live: Opti
     if verbose || std::io::stderr().is_terminal() {
         agent = agent.on_inference(|i| eprintln!("{}", line(i)));
     }
-    Ok(match otlp {
+    match otlp {
         Some(otlp) => agent.exporter(Box::new(otlp)),
         None => agent,
-    })
+    }
 }
 
 /// A random seed, so that no two agents make the same trace ids.
@@ -161,9 +227,15 @@ pub fn describe(config: &Config) -> String {
     let mut text = format!("watches {}", parts.join(", "));
     if let Some(jsonl) = &config.jsonl {
         text += &format!("; writes records to {}", jsonl.path.display());
+        if let Some(rotate) = &jsonl.rotate {
+            text += &format!(" and keeps {} old files", rotate.keep);
+        }
     }
     if let Some(slo) = &config.slo {
         text += &format!("; objectives of {}", slo.files.iter().map(|f| f.display().to_string()).collect::<Vec<_>>().join(", "));
+    }
+    if let Some(http) = &config.http {
+        text += &format!("; serves {}", http.describe());
     }
     match Otlp::describe(&config.otlp, &environment).as_str() {
         "" => text += "; no OTLP export (set OTEL_EXPORTER_OTLP_ENDPOINT)",
@@ -205,7 +277,7 @@ pub fn line(i: &Inference) -> String {
 }
 
 /// Says when every tap is at work and how things are, until the end.
-fn narrate(running: &Running, stop: &StopFlag, names: &[String]) -> Ended {
+fn narrate(running: &Running, stop: &StopFlag, names: &[String], health: &Health) -> Ended {
     let (mut tapping, mut said, mut stopped) = (false, now(), None);
     loop {
         if let Some(ended) = running.wait(Duration::from_millis(50)) {
@@ -220,6 +292,9 @@ fn narrate(running: &Running, stop: &StopFlag, names: &[String]) -> Ended {
         if time.duration_since(said) >= SUMMARY {
             said = time;
             eprintln!("tokengauge: {}", running.ended(Vec::new()).report.sentence());
+        }
+        if stop.is_set() {
+            health.stop();
         }
         if stop.is_set() && time.duration_since(*stopped.get_or_insert(time)) > STOP_WITHIN {
             return running.ended(vec!["the deadline passed before everything was delivered".to_owned()]);
@@ -259,24 +334,36 @@ pub(crate) fn signals(stop: &StopFlag) -> std::io::Result<()> {
     Ok(())
 }
 
-/// A flag that every SIGHUP sets: SLO files are read again.
-fn hangups() -> std::io::Result<Arc<AtomicBool>> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let mut hangup = {
-        let _entered = runtime.enter();
-        signal(SignalKind::hangup())?
-    };
-    let asked = Arc::new(AtomicBool::new(false));
-    let flag = Arc::clone(&asked);
-    std::thread::Builder::new().name("hangups".into()).spawn(move || {
-        runtime.block_on(async {
-            while hangup.recv().await.is_some() {
-                flag.store(true, Ordering::Relaxed);
-            }
-        });
-    })?;
-    Ok(asked)
+/// SIGHUP: SLO files are read again, the file of records is opened again. Each that wants to know has a flag of its own.
+#[derive(Default)]
+struct Hangups(Arc<Mutex<Vec<Arc<AtomicBool>>>>);
+
+impl Hangups {
+    /// A flag that every SIGHUP sets.
+    fn flag(&self) -> Arc<AtomicBool> {
+        let flag = Arc::new(AtomicBool::new(false));
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&flag));
+        flag
+    }
+
+    /// Begins to listen; until then SIGHUP ends the process, as it does with everyone who knows nothing of it.
+    fn listen(&self) -> std::io::Result<()> {
+        use tokio::signal::unix::{SignalKind, signal};
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let mut hangup = {
+            let _entered = runtime.enter();
+            signal(SignalKind::hangup())?
+        };
+        let flags = Arc::clone(&self.0);
+        std::thread::Builder::new().name("hangups".into()).spawn(move || {
+            runtime.block_on(async {
+                while hangup.recv().await.is_some() {
+                    flags.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(|f| f.store(true, Ordering::Relaxed));
+                }
+            });
+        })?;
+        Ok(())
+    }
 }
 
 #[expect(clippy::disallowed_methods, reason = "deadlines and summaries of the agent itself")]

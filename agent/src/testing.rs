@@ -30,6 +30,8 @@ pub fn inference() -> Inference {
         server: "10.0.0.1:8000".parse().ok(),
         host: Name::new("api.openai.com"),
         process: None,
+        client_workload: None,
+        server_workload: None,
         request: Request {
             model: Name::new("gpt-4o-mini"),
             bytes: 512,

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use tokengauge_core::anomaly::Anomaly;
@@ -15,29 +16,67 @@ use tokengauge_core::stream::GapReason;
 
 use crate::driver::Probe;
 
+pub mod own;
+pub mod process;
+
+use process::Process;
+
 /// The vitals of a running agent.
 #[derive(Default)]
 pub struct Vitals {
     taps: Mutex<Vec<TapVitals>>,
     /// Finished inferences that the exporters were too slow for.
     export_queue_full: AtomicU64,
+    /// Finished inferences that were put into the queue to the exporters, and taken out of it.
+    queued: AtomicU64,
+    taken: AtomicU64,
 }
 
 struct TapVitals {
+    name: String,
+    lag: Lag,
     stats: PipelineStats,
     probe: Probe,
     ready: bool,
 }
+
+/// The largest of what was said lately: in this half minute, and in the one before.
+#[derive(Default)]
+struct Lag {
+    since: Option<Instant>,
+    most: [Duration; 2],
+}
+
+impl Lag {
+    fn take(&mut self, behind: Duration, at: Instant) {
+        if at.saturating_duration_since(*self.since.get_or_insert(at)) >= LAG_WINDOW {
+            self.since = Some(at);
+            self.most = [Duration::ZERO, self.most[0]];
+        }
+        self.most[0] = self.most[0].max(behind);
+    }
+
+    fn most(&self) -> Duration {
+        self.most[0].max(self.most[1])
+    }
+}
+
+const LAG_WINDOW: Duration = Duration::from_secs(30);
 
 /// A tap's place in the [`Vitals`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Slot(usize);
 
 impl Vitals {
-    /// A place for one more tap.
+    /// A place for one more tap, or for something that counts like one.
     pub fn register(&self, probe: Probe) -> Slot {
+        self.register_as("", probe)
+    }
+
+    /// A place for a tap of this name.
+    pub fn register_as(&self, name: &str, probe: Probe) -> Slot {
         let mut taps = self.taps.lock().unwrap_or_else(PoisonError::into_inner);
-        taps.push(TapVitals { stats: PipelineStats::default(), probe, ready: false });
+        taps.push(TapVitals { name: name.to_owned(), lag: Lag::default(), stats: PipelineStats::default(), probe, ready: false });
         Slot(taps.len() - 1)
     }
 
@@ -48,6 +87,52 @@ impl Vitals {
             tap.stats.clone_from(stats);
             tap.ready = true;
         }
+    }
+
+    /// How far a tap's parser was behind the wire just now.
+    pub fn lag(&self, slot: Slot, behind: Duration) {
+        let mut taps = self.taps.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(tap) = taps.get_mut(slot.0) {
+            tap.lag.take(behind, now());
+        }
+    }
+
+    /// How far each tap's parser was behind the wire at most, in the last half minute to minute.
+    pub fn lags(&self) -> Vec<(String, Duration)> {
+        let taps = self.taps.lock().unwrap_or_else(PoisonError::into_inner);
+        taps.iter().map(|tap| (tap.name.clone(), tap.lag.most())).collect()
+    }
+
+    /// Counts an inference that was handed to the exporters' queue.
+    pub fn count_queued(&self) {
+        self.queued.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts an inference that was taken out of it.
+    pub fn count_taken(&self) {
+        self.taken.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Inferences that wait for the exporters.
+    pub fn queued(&self) -> u64 {
+        let taken = self.taken.load(Ordering::Relaxed);
+        self.queued.load(Ordering::Relaxed).saturating_sub(taken)
+    }
+
+    /// What each tap lost, by its name and the reason.
+    pub fn drops(&self) -> Vec<(String, &'static str, u64)> {
+        let taps = self.taps.lock().unwrap_or_else(PoisonError::into_inner);
+        let of = |tap: &TapVitals| {
+            let name = tap.name.clone();
+            (tap.probe)().into_iter().filter(|c| c.area == Area::Drop).map(move |c| (name.clone(), c.name, c.count))
+        };
+        taps.iter().flat_map(of).collect()
+    }
+
+    /// The taps' names.
+    pub fn names(&self) -> Vec<String> {
+        let taps = self.taps.lock().unwrap_or_else(PoisonError::into_inner);
+        taps.iter().map(|tap| tap.name.clone()).collect()
     }
 
     /// Whether every tap is at work.
@@ -168,7 +253,7 @@ impl Report {
     pub fn new(stats: &PipelineStats, counters: &[Counter]) -> Self {
         let of = |area: Area| counters.iter().filter(|c| c.area == area).map(|c| (c.name, c.count)).collect::<BTreeMap<_, _>>();
         let capture = of(Area::Capture);
-        let usage = Usage::of_this_process();
+        let process = Process::now();
         Self {
             packets: capture.get("packets").copied(),
             records: capture.get("records").copied(),
@@ -184,8 +269,8 @@ impl Report {
             drop_bytes: of(Area::DropBytes),
             attach: of(Area::Attach),
             capture,
-            cpu_s: usage.cpu_s,
-            peak_rss_bytes: usage.peak_rss_bytes,
+            cpu_s: process.cpu_s(),
+            peak_rss_bytes: process.peak_resident_bytes.unwrap_or_default(),
             ..Self::default()
         }
     }
@@ -217,29 +302,9 @@ impl Report {
     }
 }
 
-/// What this process cost so far.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Usage {
-    /// Seconds of processor time, user and system.
-    pub cpu_s: f64,
-    /// Largest resident set in bytes.
-    pub peak_rss_bytes: u64,
-}
-
-impl Usage {
-    /// Reads `/proc/self/stat` and `/proc/self/status`; zero where the system has none.
-    pub fn of_this_process() -> Self {
-        let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-        // proc(5): the command name may hold anything, so count from its closing bracket; utime and stime are fields 14 and 15.
-        let ticks: u64 = stat
-            .rsplit_once(')')
-            .map(|(_, rest)| rest.split_whitespace().skip(11).take(2).filter_map(|f| f.parse::<u64>().ok()).sum())
-            .unwrap_or_default();
-        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-        let peak = status.lines().find_map(|l| l.strip_prefix("VmHWM:")?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
-        // USER_HZ is 100 on every architecture that Linux exports it on.
-        Self { cpu_s: ticks as f64 / 100.0, peak_rss_bytes: peak.unwrap_or_default() * 1024 }
-    }
+#[expect(clippy::disallowed_methods, reason = "figures of the agent itself")]
+fn now() -> Instant {
+    Instant::now()
 }
 
 #[cfg(test)]
@@ -274,7 +339,18 @@ mod tests {
     }
 
     #[test]
-    fn a_process_uses_something() {
-        assert!(Usage::of_this_process().peak_rss_bytes > 0);
+    fn lags_are_the_largest_of_late() {
+        let vitals = Vitals::default();
+        let slot = vitals.register_as("a", Box::new(Vec::new));
+        for millis in [3, 9, 1] {
+            vitals.lag(slot, Duration::from_millis(millis));
+        }
+        assert_eq!(vitals.lags(), [("a".to_owned(), Duration::from_millis(9))]);
+        let (mut lag, start) = (Lag::default(), now());
+        lag.take(Duration::from_millis(9), start);
+        lag.take(Duration::from_millis(2), start + LAG_WINDOW);
+        assert_eq!(lag.most(), Duration::from_millis(9));
+        lag.take(Duration::from_millis(1), start + LAG_WINDOW * 2);
+        assert_eq!(lag.most(), Duration::from_millis(2));
     }
 }

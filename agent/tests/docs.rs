@@ -27,6 +27,8 @@ fn tables_of_the_readme_are_fresh() {
     // One test, because all rewrite one file.
     check("dialects", &tokengauge::dialects::list(ListFormat::Markdown));
     check("metrics", &tokengauge_core::semconv::metrics_markdown());
+    check("config", &tokengauge::reference::markdown());
+    check("troubleshooting", &tokengauge::doctor::checks::markdown());
     check("slo-goals", &slo::goals_markdown());
     check("slo-spec", &slo::spec_markdown());
     check("slo-selectors", &slo::selectors_markdown());

@@ -264,7 +264,7 @@ fn check(all: &All) {
         }
     }
     assert!(all.metrics.keys().all(|name| semconv::metric::ALL.iter().any(|m| m.name == name)));
-    assert!(all.scopes.iter().all(|(name, schema)| name == "tokengauge" && schema == semconv::SCHEMA_URL));
+    assert!(all.scopes.iter().all(|(name, schema)| name == "tokengauge" && schema == semconv::Profile::V1_41.schema_url()));
 
     // Prescribed attributes, and error.type on the durations only.
     let durations = all.histogram("gen_ai.client.operation.duration");

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokengauge::agent::Running;
-use tokengauge::export::jsonl::JsonLines;
+use tokengauge::export::jsonl::file::JsonFile;
 use tokengauge::export::otlp::{Config, Otlp};
 use tokengauge::tap::pcap::Share;
 use tokengauge::{run, sources, testing, view};
@@ -135,7 +135,7 @@ fn no_output_shows_a_planted_secret() {
     let lines = Arc::clone(&said);
     let running = Running::builder()
         .source(sources::file(&pcap, Share::ALL).unwrap())
-        .exporter(Box::new(JsonLines::open(&jsonl).unwrap()))
+        .exporter(Box::new(JsonFile::open(&jsonl, None, Arc::default()).unwrap()))
         .exporter(Box::new(Otlp::new(&config, &|_: &str| None).unwrap().unwrap()))
         .on_inference(move |i| *lines.lock().unwrap() += &format!("{}\n{i:?}\n", run::line(i)))
         .start()

@@ -10,14 +10,10 @@ the spans are compared with. Everything listens on random loopback ports.
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
-import urllib.request
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,14 +21,11 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "lib"))
 
-from rig import AGENT, CACHE, ROOT, Agent, Children, Record, Score, first_json_line, free_port  # noqa: E402
-from rig import read_jsonl, skip_without_bpf  # noqa: E402
+from rig import AGENT, ROOT, Agent, Children, Record, Score, skip_without_bpf  # noqa: E402
+from stack import CONFIGS, OTELCOL, Collector, Demo, get, otlp, validate  # noqa: E402
 
-CONFIG = ROOT / "collector-config" / "tokengauge.yaml"
-OTELCOL = CACHE / "bin" / "otelcol"
+CONFIG = CONFIGS / "tokengauge.yaml"
 SEMCONV = ROOT / "agent" / "core" / "src" / "semconv.rs"
-DEMO = ROOT / "agent" / "src" / "demo"
-PORTS = ("OTLP_GRPC_PORT", "OTLP_HTTP_PORT", "PROMETHEUS_PORT", "HEALTH_PORT", "SELF_PORT")
 # What must never leave the agent: the demo client's key and prompt, and words of the provider's answers.
 SECRETS = ("sk-demo-key-that-no-report-may-show", "go on", "a stream is a promise", "promise kept")
 
@@ -84,7 +77,7 @@ class Scrape:
 def catalogue() -> dict[str, tuple[str, str]]:
     """Prometheus name → (type, OTLP name) of every metric in semconv.rs, by the translator's rules written anew."""
     rows = re.findall(r'^\s+[A-Z_]+ = "([\w.]+)", (\w+), "([^"]*)"', SEMCONV.read_text(), re.M)
-    kinds = {"Histogram": "histogram", "Counter": "counter", "UpDownCounter": "gauge"}
+    kinds = {"Histogram": "histogram", "Counter": "counter", "UpDownCounter": "gauge", "Gauge": "gauge"}
     out = {}
     for name, kind, unit in rows:
         base, _, per = unit.partition("/")
@@ -92,65 +85,9 @@ def catalogue() -> dict[str, tuple[str, str]]:
         parts = name.replace(".", "_").split("_")
         parts += [word] if word and parts[-1] != word else []
         parts += ["per", "second"] if per == "s" else []
-        parts += ["total"] if kind == "Counter" else []
+        parts += ["total"] if kind == "Counter" else ["ratio"] if (kind, unit) == ("Gauge", "1") else []
         out["_".join(parts)] = (kinds[kind], name)
     return out
-
-
-def get(url: str) -> tuple[int, str]:
-    """Status and body; status 0 when nobody answers."""
-    try:
-        with urllib.request.urlopen(url, timeout=5) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.code, ""
-    except OSError:
-        return 0, ""
-
-
-# The Collector -------------------------------------------------------------------------------------------------------
-
-
-class Collector:
-    """The Collector with our file on ports of its own."""
-
-    def __init__(self, children: Children, folder: Path, name: str, **settings: str) -> None:
-        self.log_path = folder / f"{name}.log"
-        self.ports = {port: free_port() for port in PORTS}
-        self._children = children
-        with self.log_path.open("wb") as log:
-            self.child = children.start(
-                [OTELCOL, "--config", CONFIG], env=environment(self.ports, **settings), stdout=log, stderr=log
-            )
-        deadline = time.monotonic() + 30
-        while get(f"http://127.0.0.1:{self.ports['HEALTH_PORT']}/")[0] != 200:
-            if self.child.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"collector {name} does not come up:\n{self.log()[-3000:]}")
-            time.sleep(0.1)
-
-    def log(self) -> str:
-        """What it wrote."""
-        return self.log_path.read_text(errors="replace")
-
-    def scrape(self) -> Scrape:
-        """What Prometheus would get."""
-        return Scrape(get(f"http://127.0.0.1:{self.ports['PROMETHEUS_PORT']}/metrics")[1])
-
-    def stop(self) -> int:
-        """Ends it; the exit code."""
-        return self._children.stop(self.child)
-
-
-def environment(ports: dict[str, int], **settings: str) -> dict[str, str]:
-    """This process's environment without any of the file's variables, and these instead."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("TOKENGAUGE_")}
-    return kept | {f"TOKENGAUGE_{k}": str(v) for k, v in (ports | settings).items()}
-
-
-def validate(**settings: str) -> subprocess.CompletedProcess[str]:
-    """`otelcol validate` of our file."""
-    command = [str(OTELCOL), "validate", "--config", str(CONFIG)]
-    return subprocess.run(command, env=environment({}, **settings), capture_output=True, text=True, timeout=60)
 
 
 # The traffic ---------------------------------------------------------------------------------------------------------
@@ -158,43 +95,17 @@ def validate(**settings: str) -> subprocess.CompletedProcess[str]:
 
 def traffic(children: Children, folder: Path, gateway: Collector, count: int) -> tuple[list[Record], str, int]:
     """Provider, agent, client, in this order; the client's truth, the agent's log and its exit code."""
-    provider = children.start(
-        [sys.executable, DEMO / "provider.py", "--truth", folder / "provider.jsonl", "--dir", folder],
-        stdout=subprocess.PIPE,
-    )
-    hello = first_json_line(provider)
-    # The client waits at its standard input until the agent, which is told both pids, taps.
-    code = "import runpy, ssl, sys; input(); del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')"
-    truth = folder / "client.jsonl"
-    command = [
-        sys.executable,
-        "-c",
-        code,
-        DEMO / "client.py",
-        "--port",
-        str(hello["port"]),
-        "--cert",
-        hello["cert"],
-    ]
-    client = children.start([*command, "--truth", truth, "--count", str(count), "--rate", "4"], stdin=subprocess.PIPE)
-    for name in [name for name in os.environ if name.startswith("OTEL_")]:
-        del os.environ[name]
+    demo = Demo(children, folder, "--count", str(count), "--rate", "4")
     # Metrics over HTTP, spans over gRPC: both of the receiver's ports are used.
-    ports = gateway.ports
-    os.environ["OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"] = f"http://127.0.0.1:{ports['OTLP_HTTP_PORT']}/v1/metrics"
-    os.environ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"] = f"http://127.0.0.1:{ports['OTLP_GRPC_PORT']}"
-    os.environ["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"] = "grpc"
-    os.environ["OTEL_METRIC_EXPORT_INTERVAL"] = "1000"
+    otlp(f"{gateway.http}/v1/metrics", f"http://{gateway.grpc}")
     config = folder / "tokengauge.yaml"
-    config.write_text(f"taps: {{tls: {{pids: [{provider.pid}, {client.pid}]}}}}\n")
+    config.write_text(f"taps: {{tls: {{pids: {demo.pids}}}}}\n")
     agent = Agent(children, folder, "--config", str(config))
-    assert client.stdin is not None
-    client.stdin.write(b"go\n")
-    client.stdin.close()
-    client.wait(120)
+    demo.go()
+    truth = demo.truth(120)
     time.sleep(2)
     agent.stop()
-    return read_jsonl(truth), agent.log(), agent.exit_code
+    return truth, agent.log(), agent.exit_code
 
 
 # The checks ----------------------------------------------------------------------------------------------------------
@@ -207,11 +118,11 @@ def check_configuration(score: Score) -> None:
         ("with spans sent on", {"TRACES_EXPORTER": "otlp_grpc", "TRACES_ENDPOINT": "backend:4317"}),
         ("in an IPv6 pod", {"LISTEN": "[fd00::7]"}),
     ):
-        result = validate(**settings)
+        result = validate(CONFIG, **settings)
         score.check(
             result.returncode == 0, f"otelcol validate, {what}{result.returncode and ': ' + result.stderr or ''}"
         )
-    result = validate(TRACES_EXPORTER="no_such_exporter")
+    result = validate(CONFIG, TRACES_EXPORTER="no_such_exporter")
     score.check(
         result.returncode != 0 and "no_such_exporter" in result.stderr, "otelcol validate refuses an unknown exporter"
     )
@@ -317,12 +228,12 @@ def main() -> None:
         backend = Collector(children, folder, "backend", DEBUG_VERBOSITY="detailed")
         gateway = Collector(
             children, folder, "gateway", TRACES_EXPORTER="otlp_grpc", TRACES_INSECURE="true",
-            TRACES_ENDPOINT=f"127.0.0.1:{backend.ports['OTLP_GRPC_PORT']}",
+            TRACES_ENDPOINT=backend.grpc,
         )  # fmt: skip
         truth, said, exit_code = traffic(children, folder, gateway, count=30)
         score.check(len(truth) == 30, f"the client made {len(truth)} requests")
         score.check(exit_code == 0, f"the agent ended with {exit_code}{exit_code and ': ' + said or ''}")
-        scrape = gateway.scrape()
+        scrape = Scrape(get(f"http://127.0.0.1:{gateway.ports['PROMETHEUS_PORT']}/metrics")[1])
         check_metrics(score, scrape, truth)
         score.check(gateway.stop() == 0, "the gateway ends cleanly")
         time.sleep(1.5)  # the backend's own batch

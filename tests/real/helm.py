@@ -1,19 +1,22 @@
 #!/usr/bin/env python3
 """The chart under the real helm: lint, rendered output against the goldens, Kubernetes' schemas, and the agent itself.
 
-    tests/real/setup-go.sh helm kubeconform schemas && tests/real/helm.py     # UPDATE_EXPECT=1 rewrites goldens
+    tests/real/setup-go.sh helm kubeconform schemas operator && tests/real/helm.py     # UPDATE_EXPECT=1 rewrites goldens
 
 Each `helm/golden/NAME.values.yaml` (`default` has none) renders to `helm/golden/NAME.yaml`. The configuration files
 inside the goldens are given to `tokengauge run --check` (TOKENGAUGE=path of the agent), and the keys of
-values.schema.json are held against those that the agent itself names.
+values.schema.json are held against those that the agent itself names. The table of values in the chart's README is made
+from values.yaml.
 """
 
 from __future__ import annotations
 
 import difflib
+import hashlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -23,6 +26,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "lib"))
 
+import helm_values  # noqa: E402
 from rig import AGENT, CACHE, ROOT, Score  # noqa: E402
 
 CHART = ROOT / "helm" / "tokengauge"
@@ -30,7 +34,11 @@ GOLDEN = ROOT / "helm" / "golden"
 HELM = CACHE / "bin" / "helm"
 KUBECONFORM = CACHE / "bin" / "kubeconform"
 SCHEMAS = CACHE / "schemas"
-NAMES = ("default", "privileged", "otlp")
+OPERATOR = CACHE / "operator"
+# Kinds of the Prometheus operator: Kubernetes has no schemas of them.
+FOREIGN = "PrometheusRule,PodMonitor,ServiceMonitor"
+COLLECTOR_CONFIG = ROOT / "collector-config" / "tokengauge.yaml"
+NAMES = ("default", "privileged", "otlp", "slos", "collector")
 # The version that the goldens are of, and an older one, before `appArmorProfile` was a field.
 KUBERNETES, OLDER = "1.34.0", "1.29.0"
 # Values that the schema refuses, each with a word of the message.
@@ -43,6 +51,24 @@ REFUSED = (
     ("securityContext.capabilities.add[0]=CAP_BPF", "add"),
     ("otlp.resourceAttributes.team=a\\,b", "team"),
     ("tolerationz[0].operator=Exists", "tolerationz"),
+    ("tolerations[0].operater=Exists", "operater"),
+    ("resources.limit.memory=1Gi", "limit"),
+    ("resources.limits.memory=1GB", "memory"),
+    ("image.digest=sha256:abc", "digest"),
+    ("securityContext.seccompProfile.type=Localhost", "localhostProfile"),
+    ("securityContext.seccompProfile.type=None", "type"),
+    ("slos.files.chat=x", "chat"),
+    ("slos.configMaps={Team_A}", "configMaps"),
+    ("state.hostPath=var/lib", "hostPath"),
+    ("updateStrategy.type=Recreate", "type"),
+    ("priorityClass.value=2000000000", "value"),
+    ("collector.replicas=0", "replicas"),
+    ("extraEnv[0].nmae=X", "nmae"),
+    # These the schema lets through; the templates do not.
+    ("updateStrategy.rollingUpdate.maxSurge=1", "two agents on a node"),
+    ("config.taps.pcap[0].interface=eth0", "NET_RAW"),
+    ("collector.enabled=true,collector.config=none", "no Collector configuration"),
+    ("prometheus.rules.slo=x: 1", "groups"),
 )
 
 
@@ -70,21 +96,30 @@ def template(*flags: str, kubernetes: str = KUBERNETES) -> subprocess.CompletedP
     return run(HELM, "template", "tokengauge", CHART, "--namespace", "tokengauge", "--kube-version", kubernetes, *flags)
 
 
+def shortened(text: str) -> str:
+    """Without the Collector's file, which has tests of its own."""
+    config = COLLECTOR_CONFIG.read_text().strip()
+    text = text.replace(textwrap.indent(config, "    "), f"    # {COLLECTOR_CONFIG.relative_to(ROOT)}")
+    text = text.replace(textwrap.indent(config, "    ", lambda _: True), f"    # {COLLECTOR_CONFIG.relative_to(ROOT)}")
+    return text.replace(hashlib.sha256(COLLECTOR_CONFIG.read_bytes()).hexdigest(), "sha256-of-that-file")
+
+
 def check_golden(score: Score, name: str) -> str:
     """Rendered equals kept; returns what was rendered."""
     rendered = template(*values(name))
     if not score.check(rendered.returncode == 0, f"{name}: helm template {rendered.stderr.strip()}"):
         return ""
     file = GOLDEN / f"{name}.yaml"
+    short = shortened(rendered.stdout)
     if os.environ.get("UPDATE_EXPECT") == "1":
-        file.write_text(rendered.stdout)
+        file.write_text(short)
     kept = file.read_text() if file.exists() else ""
     lines = difflib.unified_diff(
-        kept.splitlines(), rendered.stdout.splitlines(), str(file.relative_to(ROOT)), "rendered", lineterm=""
+        kept.splitlines(), short.splitlines(), str(file.relative_to(ROOT)), "rendered", lineterm=""
     )
     diff = "\n".join(lines)
     score.check(
-        kept == rendered.stdout,
+        kept == short,
         f"{name}: rendered equals helm/golden/{name}.yaml{diff and '; UPDATE_EXPECT=1 rewrites' + chr(10) + diff}",
     )
     return rendered.stdout
@@ -95,20 +130,39 @@ def check_schemas(score: Score, name: str) -> None:
     for version in (KUBERNETES, OLDER):
         rendered = template(*values(name), kubernetes=version).stdout
         result = run(
-            KUBECONFORM, "-strict", "-summary", "-output", "json", "-kubernetes-version", version,
+            KUBECONFORM, "-strict", "-summary", "-output", "json", "-kubernetes-version", version, "-skip", FOREIGN,
             "-schema-location", f"{SCHEMAS}/{LOCATION}", "-", text=rendered,
         )  # fmt: skip
         try:
             summary = json.loads(result.stdout)["summary"]
         except (ValueError, KeyError):
             summary = {}
-        good = result.returncode == 0 and summary.get("valid", 0) >= 2 and not summary.get("skipped")
+        foreign = rendered.count("apiVersion: monitoring.coreos.com/")
+        good = result.returncode == 0 and summary.get("valid", 0) >= 2 and summary.get("skipped") == foreign
         said = summary if good else result.stdout + result.stderr
         score.check(good, f"{name}: kubeconform -strict, Kubernetes {version}: {said}")
         score.check(
             ("appArmorProfile" in rendered) == (version == KUBERNETES and name != "privileged"),
             f"{name}: appArmorProfile only where {version} has it",
         )
+
+
+def operator_types(rendered: str) -> subprocess.CompletedProcess[str]:
+    """The Prometheus operator's objects against its types."""
+    return run("node", HERE / "operator_types.mjs", OPERATOR, text=rendered)
+
+
+def check_operator(score: Score, rendered: dict[str, str]) -> None:
+    """Every object of the operator, and that a misspelt field would be noticed."""
+    for name, text in rendered.items():
+        if "monitoring.coreos.com/v1" in text:
+            result = operator_types(text)
+            score.check(
+                result.returncode == 0 and not result.stdout.startswith("0 "),
+                f"{name}: the Prometheus operator's types: {(result.stdout + result.stderr).strip()}",
+            )
+    broken = operator_types(rendered["slos"].replace("alert: Tokengauge", "alrt: Tokengauge"))
+    score.check(broken.returncode == 1 and "alrt" in broken.stderr, "the operator's types refuse a misspelt field")
 
 
 def check_broken_is_seen(score: Score, rendered: str) -> None:
@@ -127,6 +181,52 @@ def check_broken_is_seen(score: Score, rendered: str) -> None:
     score.check(
         broken != rendered and result.returncode != 0 and "hostPid" in result.stdout + result.stderr,
         "kubeconform refuses a misspelt field",
+    )
+
+
+def check_readme(score: Score) -> None:
+    """The table of values in the chart's README is that of values.yaml, and says something of each."""
+    file, table = CHART / "README.md", helm_values.table(CHART / "values.yaml")
+    kept = file.read_text()
+    made = re.sub(r"(<!-- values -->\n).*(<!-- /values -->)", lambda m: f"{m[1]}{table}\n{m[2]}", kept, flags=re.S)
+    if os.environ.get("UPDATE_EXPECT") == "1":
+        file.write_text(made)
+        kept = made
+    score.check(table in kept and kept == made, "the README's table of values is that of values.yaml (UPDATE_EXPECT=1 rewrites)")
+    silent = helm_values.undescribed(CHART / "values.yaml")
+    score.check(not silent, f"every value is described {silent or ''}")
+
+
+def check_profiles(score: Score, default: str) -> None:
+    """The seccomp profile names what the agent is for and nothing twice; AppArmor's is one that its parser takes."""
+    groups = json.loads((CHART / "profiles" / "tokengauge.json").read_text())["syscalls"]
+    names = [name for group in groups for name in group["names"]]
+    dangerous = {"mount", "ptrace", "setns", "unshare", "init_module", "kexec_load", "process_vm_writev", "chroot"}
+    score.check(
+        {"bpf", "perf_event_open", "execve"} <= set(names) and len(names) == len(set(names)) and not dangerous & set(names),
+        f"the seccomp profile allows {len(names)} system calls, each once, and none that changes other processes",
+    )
+    if shutil.which("apparmor_parser"):
+        parsed = run("apparmor_parser", "-Q", "-K", "--skip-cache", CHART / "profiles" / "tokengauge.apparmor")
+        score.check(parsed.returncode == 0, f"AppArmor's parser takes the profile {parsed.stderr if parsed.returncode else ''}")
+    else:
+        print("skipped: AppArmor's profile (apparmor_parser is not installed)")
+    sidecar = (CHART / "sidecar.yaml").read_text()
+    capabilities = re.findall(r"^ +- ([A-Z_]+)$", default, re.M)
+    score.check(f"add: [{', '.join(dict.fromkeys(c for c in capabilities if c != 'ALL'))}]" in sidecar, "the sidecar has the capabilities of the chart")
+    result = run(KUBECONFORM, "-strict", "-kubernetes-version", KUBERNETES, "-schema-location", f"{SCHEMAS}/{LOCATION}", "-", text=sidecar)
+    score.check(result.returncode == 0, f"sidecar.yaml: kubeconform -strict {result.stdout}")
+
+
+def check_dashboards(score: Score) -> None:
+    """A ConfigMap for each dashboard with the file in it, none too large for the API server."""
+    text = template("--set", "grafana.dashboards.enabled=true").stdout
+    files = sorted((CHART / "dashboards").glob("*.json"))
+    inside = [f for f in files if textwrap.indent(f.read_text().strip(), "    ") in text]
+    labels = text.count('grafana_dashboard: "1"')
+    score.check(
+        len(inside) == labels == len(files) > 0 and all(f.stat().st_size < 900_000 for f in files),
+        f"{len(inside)} of {len(files)} dashboards are ConfigMaps, {labels} with Grafana's label",
     )
 
 
@@ -177,9 +277,9 @@ def check_agent(score: Score, rendered: dict[str, str]) -> None:
 def main() -> None:
     """All of it."""
     score = Score()
-    for path in (HELM, KUBECONFORM, SCHEMAS):
+    for path in (HELM, KUBECONFORM, SCHEMAS, OPERATOR):
         if not score.check(path.exists(), f"{path.name} at {path}"):
-            print("they come from tests/real/setup-go.sh helm kubeconform schemas")
+            print("they come from tests/real/setup-go.sh helm kubeconform schemas operator")
             score.finish()
     rendered = {}
     for name in NAMES:
@@ -192,6 +292,10 @@ def main() -> None:
         rendered[name] = check_golden(score, name)
         check_schemas(score, name)
     check_broken_is_seen(score, rendered["default"])
+    check_operator(score, rendered)
+    check_dashboards(score)
+    check_readme(score)
+    check_profiles(score, rendered["default"])
     stray = {f.name for f in GOLDEN.iterdir()} - {f"{n}{s}" for n in NAMES for s in (".yaml", ".values.yaml")}
     score.check(not stray, f"no golden without a check {stray or ''}")
     for setting, word in REFUSED:

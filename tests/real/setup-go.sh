@@ -3,7 +3,7 @@
 # ${TOKENGAUGE_CACHE:-target/real}/bin. Nothing is installed system-wide. A program that is already there in the pinned
 # version is not built again, so a second run takes a second; a first one takes minutes per program.
 #
-#     tests/real/setup-go.sh [helm] [kubeconform] [schemas] [collector] [prometheus] [alertmanager]      # all of them without a word
+#     tests/real/setup-go.sh [helm] [kubeconform] [schemas] [operator] [collector] [prometheus] [alertmanager] [jaeger]      # all of them without a word
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 cache=${TOKENGAUGE_CACHE:-$here/../../target/real}
@@ -11,8 +11,9 @@ mkdir -p "$cache/bin"
 cache=$(cd "$cache" && pwd)
 
 # Pinned: the module proxy does not have every version, and the goldens and checks are of these.
-helm=v3.22.0 kubeconform=v0.8.0 collector=v0.159.0 prometheus=v0.315.0 alertmanager=v0.31.1
+helm=v3.22.0 kubeconform=v0.8.0 collector=v0.159.0 prometheus=v0.315.0 alertmanager=v0.31.1 jaeger=v1.76.0
 schemas=1.37.0 kubernetes="1.29.0 1.34.0"
+operator="@kubernetes-models/prometheus-operator@6.0.0 typescript@5.9.3 yaml@2.8.1"
 
 # cached NAME STAMP: whether bin/NAME is there and of that version.
 cached() { [ "$(cat "$cache/bin/$1.version" 2>/dev/null)" = "$2" ] && [ -e "$cache/bin/$1" ]; }
@@ -50,6 +51,20 @@ setup_schemas() {
     echo "setup-go: schemas of Kubernetes $kubernetes in $cache/schemas, $SECONDS s"
 }
 
+# The types of the Prometheus operator's objects, and what checks against them, from npm.
+setup_operator() {
+    local stamp="$operator"
+    [ "$(cat "$cache/operator/version" 2>/dev/null)" = "$stamp" ] && return
+    need npm "install Node 20 or later"
+    rm -rf "$cache/operator"
+    mkdir -p "$cache/operator"
+    echo '{"private": true, "type": "module"}' >"$cache/operator/package.json"
+    # shellcheck disable=SC2086 # a list of packages on purpose
+    (cd "$cache/operator" && npm install --silent --no-fund --no-audit $operator)
+    echo "$stamp" >"$cache/operator/version"
+    echo "setup-go: the operator's types in $cache/operator, $SECONDS s"
+}
+
 setup_collector() {
     local stamp work
     stamp="$collector $(sha256sum <"$here/collector-manifest.yaml" | cut -c1-16)"
@@ -82,12 +97,26 @@ setup_prometheus() {
     tool promtool "github.com/prometheus/prometheus/cmd/promtool@$prometheus" -tags remove_all_sd
 }
 
+# Jaeger keeps traces in memory and answers /api/traces. Its module replaces others, so it is built inside a copy of itself.
+setup_jaeger() {
+    local work
+    cached jaeger "$jaeger" && return
+    need go "install Go 1.24 or later"
+    work=$(mktemp -d)
+    (cd "$work" && go mod init rig.test/jaeger 2>/dev/null && go mod download -json "github.com/jaegertracing/jaeger@$jaeger" >where.json)
+    cp -r "$(sed -n 's/.*"Dir": "\(.*\)".*/\1/p' "$work/where.json")" "$work/jaeger"
+    chmod -R u+w "$work/jaeger"
+    (cd "$work/jaeger" && go build -trimpath -ldflags="-s -w" -o "$cache/bin/jaeger" ./cmd/jaeger)
+    rm -rf "$work"
+    built jaeger "$jaeger"
+}
+
 setup_alertmanager() { tool alertmanager "github.com/prometheus/alertmanager/cmd/alertmanager@$alertmanager"; }
 
-[ $# -gt 0 ] || set -- helm kubeconform schemas collector prometheus alertmanager
+[ $# -gt 0 ] || set -- helm kubeconform schemas operator collector prometheus alertmanager jaeger
 for part in "$@"; do
     case $part in
-        helm | kubeconform | schemas | collector | prometheus | alertmanager) "setup_$part" ;;
+        helm | kubeconform | schemas | operator | collector | prometheus | alertmanager | jaeger) "setup_$part" ;;
         *) echo "setup-go: there is no \`$part\`" >&2; exit 2 ;;
     esac
 done

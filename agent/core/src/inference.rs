@@ -3,6 +3,7 @@
 //! Definitions of every figure: `formulas.md` §3, repeated at the fields. Exporters own their wire structs (invariant 8).
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::gaps::Gaps;
@@ -11,6 +12,7 @@ use crate::http::head::Limits;
 use crate::name::Name;
 use crate::stream::{Process, TapKind, Timestamp};
 pub use crate::trace::{Trace, TraceParent};
+use crate::workload::Workload;
 
 /// One request to a model and what became of it.
 #[derive(Clone, PartialEq, Debug)]
@@ -37,6 +39,10 @@ pub struct Inference {
     pub host: Option<Name>,
     /// The tapped process, where there is one.
     pub process: Option<Process>,
+    /// Who the client is in Kubernetes; `None` where that is not known. Filled in behind the pipeline, shared by all records of one pod.
+    pub client_workload: Option<Arc<Workload>>,
+    /// Who the server is.
+    pub server_workload: Option<Arc<Workload>>,
     /// What was asked.
     pub request: Request,
     /// What was answered.
@@ -418,6 +424,34 @@ impl Inference {
     /// Who serves it, where a name is needed.
     pub fn provider_or_other(&self) -> &'static str {
         self.provider.unwrap_or(crate::semconv::PROVIDER_OTHER)
+    }
+
+    /// Who was observed: the end at which it was seen. Seen from in between, that is the server, where it is known, else the client.
+    pub fn observed(&self) -> Option<&Workload> {
+        match self.vantage {
+            Vantage::Client => self.client_workload.as_deref(),
+            Vantage::Server => self.server_workload.as_deref(),
+            Vantage::Unknown => self.server_workload.as_deref().or(self.client_workload.as_deref()),
+        }
+    }
+
+    /// Who was at the other end of [`Inference::observed`].
+    pub fn peer(&self) -> Option<&Workload> {
+        match self.vantage {
+            Vantage::Client => self.server_workload.as_deref(),
+            Vantage::Server => self.client_workload.as_deref(),
+            Vantage::Unknown => self.server_workload.as_ref().and(self.client_workload.as_deref()),
+        }
+    }
+
+    /// `error.type`: the provider's own code, else how it ended; a client that left is named, since it was no success either.
+    pub fn error_type(&self) -> Option<&str> {
+        match (&self.error, self.outcome) {
+            (Some(e), _) => Some(e.kind.as_str()),
+            (None, Outcome::Cancelled) => Some(Reason::ClientCancelled.as_str()),
+            (None, Outcome::Failed) => Some(crate::semconv::OTHER),
+            (None, _) => None,
+        }
     }
 
     /// Events with generated output per output token; may exceed 1.

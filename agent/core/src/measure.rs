@@ -182,6 +182,8 @@ impl Measure {
             server,
             host: head.host.clone(),
             process: place.info.process.clone(),
+            client_workload: None,
+            server_workload: None,
             trace: place.trace(timing.start, request.traceparent),
             request,
             response: Response {

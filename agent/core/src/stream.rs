@@ -7,7 +7,10 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
+use std::sync::Arc;
 use std::time::Duration;
+
+use crate::workload::Container;
 
 /// An instant, in nanoseconds since the Unix epoch, on the one clock of its tap.
 ///
@@ -134,6 +137,8 @@ pub struct Process {
     pub pid: u32,
     /// The command name as the kernel keeps it (at most 15 bytes).
     pub command: Box<str>,
+    /// The container that it runs in, where it does.
+    pub container: Option<Arc<Container>>,
 }
 
 /// What is known of a connection when it is first seen.

@@ -94,6 +94,9 @@ fn write(slo: &Slo, traffic: Option<f64>, out: &mut String) -> std::fmt::Result 
             writeln!(out, "    {note}")?;
         }
         writeln!(out, "    counts     {}", counts(objective, slo))?;
+        if needs_usage(&objective.sli.kind) {
+            writeln!(out, "    needs      {USAGE}")?;
+        }
         for (label, names) in policy_words(&objective.sli.policy, &objective.sli.kind) {
             writeln!(out, "    {label:<10} {names}")?;
         }
@@ -123,6 +126,22 @@ fn as_ratio(objective: &Objective) -> Option<String> {
             "(\"p{p} of {name}\" said as a ratio: each request is good or bad by itself, so nodes and days add up, and {share} % may be slower.)"
         )
     })
+}
+
+/// What an indicator in tokens rests on.
+const USAGE: &str = "the server's token counts: where an answer has none (OpenAI streams: ask for `stream_options.include_usage`), \
+                     a success cannot be judged, and failures alone count";
+
+/// Whether it is made of the provider's counts of tokens.
+fn needs_usage(kind: &SliKind) -> bool {
+    let clauses = match kind {
+        SliKind::Availability => &[],
+        SliKind::Limit(clause) => std::slice::from_ref(clause),
+        SliKind::Goodput(clauses) => clauses.as_slice(),
+    };
+    let in_tokens =
+        |c: &Clause| matches!(c.measure, Measure::Tpot | Measure::OutputSpeed | Measure::Cost) || !matches!(c.limit, Limit::Fixed(_));
+    clauses.iter().any(in_tokens)
 }
 
 fn counts(objective: &Objective, slo: &Slo) -> String {
@@ -285,4 +304,25 @@ pub fn presets() -> String {
         let _ = writeln!(out, "{:<34} {}\n{:<34} {}", preset.name, preset.goals.join(" · "), "", preset.doc);
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_needs_token_counts_says_so() {
+        let says = |goal: &str| {
+            let text = format!("slos:\n  service: g\n  objectives:\n    - {goal}\n");
+            let loaded = crate::spec::load(&[("x.yaml", text)]);
+            assert!(!loaded.refused(), "{:?}", loaded.problems);
+            explain(&loaded.slos[0], None).contains(USAGE)
+        };
+        for goal in ["tpot p95 <= 50ms", "goodput{ttft<=2s, tpot<=100ms} >= 99%", "ttft p95 <= 300ms + 0.5ms/token"] {
+            assert!(says(goal), "{goal}");
+        }
+        for goal in ["availability >= 99%", "ttft p95 <= 1s", "goodput{ttft<=2s, max_stall<=3s} >= 99%"] {
+            assert!(!says(goal), "{goal}");
+        }
+    }
 }

@@ -10,6 +10,7 @@ pub mod budget;
 pub mod composite;
 pub mod convert;
 pub mod decide;
+pub mod decimal;
 pub mod engine;
 pub mod exact;
 pub mod explain;

@@ -15,8 +15,11 @@ mod record;
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use tokengauge_core::semconv::{Metric, attr, metric, prometheus_name};
 
+use crate::decimal::decimal;
 use crate::model::{Objective, Slo};
+use crate::window::window_name;
 
 /// A rule file, or the `spec` of a `PrometheusRule`.
 #[derive(Serialize, Clone, PartialEq, Debug)]
@@ -49,43 +52,28 @@ pub enum Rule {
         labels: BTreeMap<String, String>,
     },
     /// Fires while an expression has a value.
-    Alert {
-        /// Its name.
-        alert: String,
-        /// PromQL.
-        expr: String,
-        /// How long it must hold before.
-        #[serde(rename = "for", skip_serializing_if = "Option::is_none")]
-        hold: Option<String>,
-        /// Labels, `severity` among them.
-        labels: BTreeMap<String, String>,
-        /// `summary`, `description`, `runbook_url`.
-        annotations: BTreeMap<String, String>,
-    },
+    Alert(Alert),
 }
 
-/// The labels under which the agents' counters reach Prometheus (`UnderscoreEscapingWithSuffixes`, `semconv.md` §7).
-pub mod label {
-    /// Name of the SLO.
-    pub const SLO: &str = "tokengauge_slo_name";
-    /// Its service.
-    pub const SERVICE: &str = "tokengauge_slo_service";
-    /// Name of the objective.
-    pub const OBJECTIVE: &str = "tokengauge_slo_objective_name";
-    /// Before the name of a dimension of a grouped SLO.
-    pub const GROUP: &str = "tokengauge_slo_group_";
+/// A rule that fires.
+#[derive(Serialize, Clone, PartialEq, Debug)]
+pub struct Alert {
+    /// Its name.
+    pub alert: String,
+    /// PromQL.
+    pub expr: String,
+    /// How long it must hold before.
+    #[serde(rename = "for", skip_serializing_if = "Option::is_none")]
+    pub hold: Option<String>,
+    /// Labels, `severity` among them.
+    pub labels: BTreeMap<String, String>,
+    /// `summary`, `description`, `runbook_url`.
+    pub annotations: BTreeMap<String, String>,
 }
 
-/// The agents' series.
-pub mod series {
-    /// Requests that count.
-    pub const VALID: &str = "tokengauge_slo_events_valid_total";
-    /// Those of them that were good.
-    pub const GOOD: &str = "tokengauge_slo_events_good_total";
-    /// Those that could not be judged.
-    pub const EXCLUDED: &str = "tokengauge_slo_events_excluded_total";
-    /// There as long as an agent watches the objective.
-    pub const OBJECTIVE: &str = "tokengauge_slo_objective_ratio";
+/// The label under which an attribute reaches Prometheus (`UnderscoreEscapingWithSuffixes`, `semconv.md` §7).
+fn label(attribute: &str) -> String {
+    attribute.replace('.', "_")
 }
 
 /// Where the runbooks are.
@@ -126,17 +114,24 @@ impl<'a> Of<'a> {
         1.0 - self.objective.target
     }
 
+    /// The labels that name it.
+    fn names(&self) -> [(String, &'a str); 3] {
+        let names =
+            [(attr::SLO_NAME, &self.slo.name), (attr::SLO_SERVICE, &self.slo.service), (attr::SLO_OBJECTIVE_NAME, &self.objective.name)];
+        names.map(|(attribute, name)| (label(attribute), name.as_str()))
+    }
+
     /// Labels by which the agents' series add up.
     fn by(&self) -> String {
-        let mut labels = vec![label::SLO.to_owned(), label::SERVICE.to_owned(), label::OBJECTIVE.to_owned()];
-        labels.extend(self.slo.group_by.iter().flat_map(|g| &g.by).map(|d| format!("{}{}", label::GROUP, d.attribute())));
+        let groups = self.slo.group_by.iter().flat_map(|g| &g.by);
+        let named = self.names().map(|(label, _)| label).into_iter();
+        let labels: Vec<_> = named.chain(groups.map(|d| format!("{}{}", label(attr::SLO_GROUP_PREFIX), d.attribute()))).collect();
         labels.join(", ")
     }
 
     /// Which of the agents' series.
     fn matcher(&self) -> String {
-        let (slo, service, objective) = (quoted(&self.slo.name), quoted(&self.slo.service), quoted(&self.objective.name));
-        format!("{{{}={slo}, {}={service}, {}={objective}}}", label::SLO, label::SERVICE, label::OBJECTIVE)
+        format!("{{{}}}", self.names().map(|(label, name)| format!("{label}={}", quoted(name))).join(", "))
     }
 
     /// Which of the recorded series.
@@ -152,13 +147,13 @@ impl<'a> Of<'a> {
     }
 
     /// `sum by (…) (function(series[window]))`.
-    fn sum(&self, function: &str, series: &str, window_s: u64) -> String {
-        format!("sum by ({}) ({function}({series}{}[{}]))", self.by(), self.matcher(), duration(window_s))
+    fn sum(&self, function: &str, of: Metric, window_s: u64) -> String {
+        format!("sum by ({}) ({function}({}{}[{}]))", self.by(), prometheus_name(&of), self.matcher(), window_name(window_s))
     }
 
     /// As [`Of::sum`], of the bad ones. A counter that has not been good yet is 0, not absent: the agent writes both from the start.
     fn bad(&self, function: &str, window_s: u64) -> String {
-        format!("({} - {})", self.sum(function, series::VALID, window_s), self.sum(function, series::GOOD, window_s))
+        format!("({} - {})", self.sum(function, metric::SLO_VALID, window_s), self.sum(function, metric::SLO_GOOD, window_s))
     }
 
     /// Every window that something asks for, in seconds, sorted.
@@ -170,22 +165,9 @@ impl<'a> Of<'a> {
     }
 }
 
-/// A duration as Prometheus writes it, in one unit where one fits.
-pub fn duration(seconds: u64) -> String {
-    match seconds {
-        s if s > 0 && s % 604_800 == 0 && s > 604_800 * 4 => format!("{}w", s / 604_800),
-        s if s > 0 && s % 86_400 == 0 => format!("{}d", s / 86_400),
-        s if s > 0 && s % 3600 == 0 => format!("{}h", s / 3600),
-        s if s > 0 && s % 60 == 0 => format!("{}m", s / 60),
-        s => format!("{s}s"),
-    }
-}
-
-/// A number without the noise of binary fractions: 1 − 0.999 is 0.001.
+/// A number, exact to more digits than any objective has.
 pub(crate) fn number(x: f64) -> String {
-    let rounded = format!("{x:.12}");
-    let trimmed = rounded.trim_end_matches('0').trim_end_matches('.');
-    if trimmed.is_empty() || trimmed == "-" { "0".into() } else { trimmed.into() }
+    decimal(x, 12)
 }
 
 /// A PromQL string.

@@ -1,4 +1,4 @@
-//! JSON lines: one record per finished inference, as [`super::record`] lays it out.
+//! JSON lines: one record per finished inference, as [`super::record`] lays it out. Files are written by [`file`], everything else by [`JsonLines`].
 
 use std::fs::OpenOptions;
 use std::io::{self, BufWriter, Write};
@@ -11,7 +11,11 @@ use tokengauge_core::stats::Snapshot;
 use super::record::Writer;
 use super::{ExportError, Exporter};
 
-/// Writes records to a file or to standard output.
+pub mod file;
+pub mod lines;
+pub mod rotation;
+
+/// Writes records to standard output, a pipe or a terminal.
 ///
 /// Lines are buffered and flushed with each snapshot, so that a reader sees them within about a second and a busy agent does
 /// not make a system call for each.
@@ -23,16 +27,16 @@ pub struct JsonLines<W: Write> {
 }
 
 impl JsonLines<Box<dyn Write + Send>> {
-    /// Appends to the file at `path`; `-` is standard output.
+    /// Writes to what stands at `path` and is no regular file: a pipe, a terminal; `-` is standard output.
     ///
     /// # Errors
-    /// When the file cannot be opened.
+    /// When it cannot be opened.
     pub fn open(path: &Path) -> Result<Self, ExportError> {
         if path == Path::new("-") {
             return Ok(Self::new(Box::new(io::stdout()), "-"));
         }
         let name = path.display().to_string();
-        match OpenOptions::new().append(true).create(true).open(path) {
+        match OpenOptions::new().append(true).open(path) {
             Ok(file) => Ok(Self::new(Box::new(file), &name)),
             Err(source) => Err(ExportError::Io { path: name, source }),
         }
@@ -112,13 +116,13 @@ mod tests {
 
     #[test]
     fn one_line_each_and_only_after_a_flush() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("records.jsonl");
-        let mut lines = JsonLines::open(&path).unwrap();
+        let mut bytes = Vec::new();
+        let mut lines = JsonLines::new(&mut bytes, "-");
         lines.inference(&testing::inference());
         lines.inference(&testing::refused());
         lines.shutdown(Duration::ZERO).unwrap();
-        let text = std::fs::read_to_string(&path).unwrap();
+        drop(lines);
+        let text = String::from_utf8(bytes).unwrap();
         assert_eq!(text.lines().count(), 2);
         assert!(text.lines().all(|l| serde_json::from_str::<serde_json::Value>(l).is_ok()));
     }

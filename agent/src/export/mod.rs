@@ -7,8 +7,12 @@ use tokengauge_core::inference::Inference;
 use tokengauge_core::stats::Snapshot;
 
 pub mod jsonl;
+pub mod metrics;
+pub mod observe;
 pub mod otlp;
+pub mod prometheus;
 pub mod record;
+pub mod wire;
 
 /// A destination. All exporters live on the one export thread; none is ever called from a tap's thread.
 pub trait Exporter: Send {

@@ -15,6 +15,7 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::metrics::{PeriodicReader, SdkMeterProvider};
 use opentelemetry_sdk::resource::{EnvResourceDetector, TelemetryResourceDetector};
 use opentelemetry_sdk::trace::{BatchSpanProcessor, SdkTracerProvider, SpanProcessor as _};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use tokengauge_core::inference::Inference;
 use tokengauge_core::stats::Snapshot;
@@ -22,8 +23,11 @@ use tokio::runtime::Runtime;
 
 use super::{ExportError, Exporter};
 
+pub mod carrier;
 pub mod metrics;
 mod objectives;
+pub mod points;
+pub mod push;
 pub mod spans;
 pub mod transport;
 
@@ -32,7 +36,7 @@ use spans::Sampling;
 use transport::{Counted, Delivery, Signal};
 
 /// `otlp` in the configuration file. Whatever is not set follows the `OTEL_*` variables, then the defaults of the specification.
-#[derive(Deserialize, Clone, Debug, Default, PartialEq)]
+#[derive(Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
     /// Base URL of the receiver; setting it switches OTLP on.
@@ -63,7 +67,7 @@ pub struct Config {
 }
 
 /// `otlp.protocol`.
-#[derive(Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// OTLP/gRPC.
     #[serde(rename = "grpc")]
@@ -74,13 +78,23 @@ pub enum Protocol {
 }
 
 /// `otlp.compression`.
-#[derive(Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum Compression {
     /// None.
     None,
     /// gzip.
     Gzip,
+}
+
+impl Signal {
+    /// What the configuration file says of it.
+    pub fn configured(self, config: &Config) -> Option<bool> {
+        match self {
+            Self::Metrics => config.metrics,
+            Self::Traces => config.traces,
+        }
+    }
 }
 
 /// Reads one variable of the environment; tests put a table in its place.
@@ -202,6 +216,12 @@ impl Otlp {
         self.own.clone()
     }
 
+    /// Where each signal that is exported goes, for those who want to know whether somebody is there.
+    pub fn targets(config: &Config, env: Env<'_>) -> Vec<(&'static str, String)> {
+        let signals = [Signal::Metrics, Signal::Traces].into_iter().filter(|s| config.wants(*s, env));
+        signals.map(|s| (s.name(), transport::endpoint(config, s, env).0)).collect()
+    }
+
     /// Where it exports to, for the start message.
     pub fn describe(config: &Config, env: Env<'_>) -> String {
         [Signal::Metrics, Signal::Traces]
@@ -214,7 +234,7 @@ impl Otlp {
 }
 
 /// Who exports. Each agent has an instance id of its own: series of several writers under one id would interleave.
-fn resource(env: Env<'_>) -> Resource {
+pub fn resource(env: Env<'_>) -> Resource {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned();
     let id = std::fs::read_to_string("/proc/sys/kernel/random/uuid").unwrap_or_default().trim().to_owned();
     let mut resource = Resource::builder_empty()

@@ -13,7 +13,7 @@ use tokengauge_slo::model::{Budgeting, Slo};
 use tokengauge_slo::window::{utc, window_name};
 
 use super::records::Record;
-use super::{Input, SloError};
+use super::{SloError, load};
 use crate::cli::SloBacktestArgs;
 
 /// What went wrong with a backtest as a whole. What is wrong with a line is said on standard error, and counted.
@@ -306,10 +306,7 @@ impl Table {
 /// # Errors
 /// When a file cannot be read, an SLO cannot be used, or the output cannot be written.
 pub fn command(args: &SloBacktestArgs) -> Result<bool, SloError> {
-    let loaded = Input::read(&args.slos)?.load(false);
-    for problem in &loaded.problems {
-        eprintln!("tokengauge: {problem}");
-    }
+    let loaded = load(&args.slos)?;
     if loaded.refused() {
         return Ok(false);
     }

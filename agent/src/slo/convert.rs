@@ -3,21 +3,13 @@
 use std::io::Write;
 
 use tokengauge_slo::convert as openslo;
-use tokengauge_slo::spec::Level;
 
-use super::{Input, SloError};
+use super::{SloError, load};
 use crate::cli::SloConvertArgs;
 
 /// Converts what was named; nothing when any of it is refused.
 pub fn convert(args: &SloConvertArgs, out: &mut impl Write) -> Result<bool, SloError> {
-    let input = Input::read(&args.files)?;
-    if input.files.is_empty() {
-        return Err(SloError::Nothing);
-    }
-    let loaded = input.load(false);
-    for problem in loaded.problems.iter().filter(|p| p.level == Level::Error) {
-        eprintln!("{problem}");
-    }
+    let loaded = load(&args.files)?;
     if loaded.refused() {
         return Ok(false);
     }

@@ -3,9 +3,8 @@
 use std::io::Write;
 
 use tokengauge_slo::explain::{self as words, presets};
-use tokengauge_slo::spec::Level;
 
-use super::{Input, SloError};
+use super::{SloError, load};
 use crate::cli::SloExplainArgs;
 
 /// Explains what was named; problems go to standard error.
@@ -16,14 +15,7 @@ pub fn explain(args: &SloExplainArgs, out: &mut impl Write) -> Result<bool, SloE
             return Ok(true);
         }
     }
-    let input = Input::read(&args.files)?;
-    if input.files.is_empty() {
-        return Err(SloError::Nothing);
-    }
-    let loaded = input.load(false);
-    for problem in loaded.problems.iter().filter(|p| p.level == Level::Error) {
-        eprintln!("{problem}");
-    }
+    let loaded = load(&args.files)?;
     for (i, slo) in loaded.slos.iter().enumerate() {
         if i > 0 {
             writeln!(out)?;

@@ -202,8 +202,8 @@ impl Journal {
     }
 }
 
-/// A file beside the journal.
-fn beside(path: &Path, what: &str) -> PathBuf {
+/// A file beside another, of whose name its own is the beginning.
+pub(super) fn beside(path: &Path, what: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".");
     name.push(what);

@@ -7,8 +7,9 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokengauge_core::inference::Inference;
 use tokengauge_core::stats::Snapshot;
@@ -19,14 +20,14 @@ use tokengauge_slo::series::Counters;
 use tokengauge_slo::snapshot::{Told, encode};
 
 use super::clock::{self, Clock};
-use super::files::Input;
-use super::journal::{Journal, JournalError};
+use super::files::{Fingerprint, Input, fingerprints};
+use super::journal::{Journal, JournalError, beside};
 use super::view::{Key, View, key, view};
 use crate::export::{ExportError, Exporter};
 use crate::vitals::EXPORT_QUEUE_FULL;
 
 /// `slo` of the configuration.
-#[derive(Deserialize, Clone, Debug, PartialEq)]
+#[derive(Deserialize, JsonSchema, Clone, Debug, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
     /// Files, and folders with everything in them that ends in `.yaml`, `.yml` or `.json`.
@@ -43,9 +44,7 @@ pub fn default_journal() -> PathBuf {
 
 /// The file for `slo status` beside a journal.
 pub fn status_path(journal: &Path) -> PathBuf {
-    let mut name = journal.as_os_str().to_owned();
-    name.push(".status.json");
-    PathBuf::from(name)
+    beside(journal, "status.json")
 }
 
 /// How often files are looked at, the status file is written, and a trouble that lasts is said again: in evaluations, so seconds.
@@ -97,9 +96,6 @@ pub struct Live {
     evaluations: u64,
     said: HashMap<&'static str, String>,
 }
-
-/// What tells that a file has changed.
-type Fingerprint = (String, u64, Option<SystemTime>, u64);
 
 impl Live {
     /// Reads the files and the journal. What is wrong with either is said in the log and in [`Standing`]; the agent runs all the same.
@@ -155,7 +151,7 @@ impl Live {
             said: HashMap::new(),
         };
         live.engine.evaluate(wall);
-        live.rebase();
+        live.rebase(&HashMap::new());
         live.keep();
         live.publish(wall);
         live
@@ -166,11 +162,21 @@ impl Live {
         Arc::clone(&self.shared)
     }
 
-    /// What is exported begins at 0 with each process, and with each objective that is new.
-    fn rebase(&mut self) {
-        for status in self.engine.statuses() {
-            self.base.entry(key(status)).or_insert(status.counters);
-        }
+    /// What is exported begins at 0 with each process, with each objective that is new, and with one that counts something else now;
+    /// of all others it goes on when files are read again.
+    fn rebase(&mut self, before: &HashMap<Key, Counters>) {
+        let of = |status| {
+            let (key, now) = (key(&self.engine, status)?, status.counters);
+            let went_on = |then: &Counters| then.valid() <= now.valid() && then.good <= now.good && then.excluded <= now.excluded;
+            let base = self.base.get(&key).filter(|_| before.get(&key).is_none_or(went_on)).copied();
+            Some((key, base.unwrap_or(now)))
+        };
+        self.base = self.engine.statuses().iter().filter_map(of).collect();
+    }
+
+    /// What has been counted of each.
+    fn counters(&self) -> HashMap<Key, Counters> {
+        self.engine.statuses().iter().filter_map(|s| Some((key(&self.engine, s)?, s.counters))).collect()
     }
 
     /// One second: time, files, evaluation, journal, publication.
@@ -203,6 +209,7 @@ impl Live {
         let read = read(&self.paths);
         self.seen = read.fingerprints;
         let mut broken = read.problems;
+        let before = self.counters();
         if broken.is_empty()
             && let Err(error) = self.engine.replace(read.slos, wall)
         {
@@ -218,10 +225,8 @@ impl Live {
         standing.loaded_unix = wall / 1_000_000_000;
         drop(standing);
         tracing::info!(slos = self.engine.len(), "SLO files were read");
-        // Places of objectives have changed: begin all counters anew, which a receiver takes for a restart.
-        self.base.clear();
         self.engine.evaluate(wall);
-        self.rebase();
+        self.rebase(&before);
         if let Some(journal) = &mut self.journal
             && journal.snapshot(&encode(&self.engine.book()))
         {
@@ -276,7 +281,8 @@ impl Live {
 
     fn publish(&mut self, wall: u64) {
         let none = Counters::default();
-        let of = |status| view(&self.engine, status, self.base.get(&key(status)).copied().unwrap_or(none));
+        let base = |status| key(&self.engine, status).and_then(|key| self.base.get(&key)).copied();
+        let of = |status| view(&self.engine, status, base(status).unwrap_or(none));
         let objectives = self.engine.statuses().iter().filter_map(of).collect();
         let mut standing = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         standing.objectives = objectives;
@@ -287,8 +293,7 @@ impl Live {
         let text = serde_json::to_vec(&*standing).unwrap_or_default();
         drop(standing);
         let path = status_path(&self.journal_path);
-        let mut new = path.clone().into_os_string();
-        new.push(".new");
+        let new = beside(&path, "new");
         let written = std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, &path));
         match written {
             Ok(()) => _ = self.said.remove("status"),
@@ -325,26 +330,6 @@ fn read(paths: &[PathBuf]) -> Files {
         }
         Err(error) => Files { slos: Vec::new(), problems: vec![error.to_string()], fingerprints },
     }
-}
-
-/// Names, lengths, times and inodes, through links: a ConfigMap is changed by turning a link.
-fn fingerprints(paths: &[PathBuf]) -> Vec<Fingerprint> {
-    use std::os::unix::fs::MetadataExt as _;
-    let mut all = Vec::new();
-    let mut left: Vec<(PathBuf, u32)> = paths.iter().map(|p| (p.clone(), 0)).collect();
-    while let Some((path, depth)) = left.pop() {
-        let Ok(meta) = std::fs::metadata(&path) else {
-            all.push((path.display().to_string(), 0, None, 0));
-            continue;
-        };
-        all.push((path.display().to_string(), meta.len(), meta.modified().ok(), meta.ino()));
-        if meta.is_dir() && depth < 16 && all.len() < 10_000 {
-            let entries = std::fs::read_dir(&path).into_iter().flatten().flatten().map(|e| (e.path(), depth + 1));
-            left.extend(entries.filter(|(p, _)| p.file_name().is_some_and(|n| !n.to_string_lossy().starts_with('.'))));
-        }
-    }
-    all.sort();
-    all
 }
 
 impl Exporter for Live {

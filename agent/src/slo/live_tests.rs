@@ -62,6 +62,30 @@ fn a_broken_file_keeps_the_last_good_one() {
 }
 
 #[test]
+fn exported_counters_go_on_when_files_are_read_again() {
+    let p = place(GOOD);
+    let mut live = Live::start(&p.config, Arc::default());
+    (0..3).for_each(|_| live.inference(&testing::inference()));
+    second(&mut live);
+    // Another one before it: its place changes, its name does not.
+    let more = GOOD.replace("    - avail", "    - duration p95 <= 30s\n    - avail");
+    std::fs::write(&p.config.files[0], &more).unwrap();
+    (0..LOOK_EVERY).for_each(|_| second(&mut live));
+    live.inference(&testing::inference());
+    second(&mut live);
+    let counts = |live: &Live| {
+        let mut all: Vec<_> = standing(live).objectives.iter().map(|v| (v.objective.clone(), v.since_start.valid)).collect();
+        all.sort();
+        all
+    };
+    assert_eq!(counts(&live), [("95%".to_owned(), 1), ("99%".to_owned(), 4)]);
+    // Under the same name something else: it begins anew.
+    std::fs::write(&p.config.files[0], more.replace("availability >= 99%", "ttft <= 1s for 99%")).unwrap();
+    (0..LOOK_EVERY).for_each(|_| second(&mut live));
+    assert_eq!(counts(&live), [("95%".to_owned(), 1), ("99%".to_owned(), 0)]);
+}
+
+#[test]
 fn a_signal_has_the_files_read_again() {
     let p = place(GOOD);
     let reload = Arc::new(AtomicBool::new(false));

@@ -4,7 +4,7 @@ pub mod backtest;
 pub mod clock;
 mod convert;
 mod explain;
-mod files;
+pub(crate) mod files;
 pub mod journal;
 pub mod live;
 pub mod records;
@@ -16,6 +16,10 @@ pub mod view;
 
 pub use files::{Input, InputError};
 pub use reference::{goals_markdown, presets_markdown, selectors_markdown, spec_markdown};
+
+use std::path::PathBuf;
+
+use tokengauge_slo::spec::Loaded;
 
 use crate::cli::SloCommand;
 
@@ -50,6 +54,13 @@ pub fn slo(command: &SloCommand) -> Result<bool, SloError> {
         Err(SloError::Write(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(true),
         other => other,
     }
+}
+
+/// Loads what was named. Problems go to standard error, but for `validate`, which reports them itself.
+fn load(paths: &[PathBuf]) -> Result<Loaded, SloError> {
+    let loaded = Input::some(paths)?.load(false);
+    loaded.problems.iter().for_each(|problem| eprintln!("tokengauge: {problem}"));
+    Ok(loaded)
 }
 
 fn carry_out(command: &SloCommand) -> Result<bool, SloError> {

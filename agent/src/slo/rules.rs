@@ -5,9 +5,8 @@ use std::path::Path;
 
 use serde::Serialize;
 use tokengauge_slo::rules::{self, RuleFile, promtool};
-use tokengauge_slo::spec::Level;
 
-use super::{Input, SloError};
+use super::{SloError, load};
 use crate::cli::{RulesFormat, SloRulesArgs};
 
 /// The object that the Prometheus operator reads.
@@ -28,15 +27,8 @@ struct Metadata<'a> {
 
 /// Writes the rules of what was named; nothing when any of it is refused.
 pub fn rules(args: &SloRulesArgs, out: &mut impl Write) -> Result<bool, SloError> {
-    let input = Input::read(&args.files)?;
-    if input.files.is_empty() {
-        return Err(SloError::Nothing);
-    }
-    let loaded = input.load(false);
-    for problem in &loaded.problems {
-        eprintln!("{problem}");
-    }
-    if loaded.problems.iter().any(|p| p.level == Level::Error) || loaded.refused() {
+    let loaded = load(&args.files)?;
+    if loaded.refused() {
         return Ok(false);
     }
     let file = rules::rules(&loaded.slos);

@@ -59,11 +59,7 @@ struct OtherReport<'a> {
 
 /// Validates what was named.
 pub fn validate(args: &SloValidateArgs, out: &mut impl Write) -> Result<bool, SloError> {
-    let input = Input::read(&args.files)?;
-    if input.files.is_empty() {
-        return Err(SloError::Nothing);
-    }
-    let loaded = input.load(args.strict_refs);
+    let loaded = Input::some(&args.files)?.load(args.strict_refs);
     match args.format {
         SloFormat::Text => text(&loaded, out)?,
         SloFormat::Json => {

@@ -78,12 +78,15 @@ pub enum Alert {
     Firing,
 }
 
-/// What tells one view from another.
-pub type Key = (usize, Option<usize>, Vec<Box<str>>);
+/// What tells one view from another: service, SLO, objective (none of a composite as a whole) and the values of the group. Names and not
+/// places: files may be read again.
+pub type Key = (String, String, Option<String>, Vec<Box<str>>);
 
 /// What tells this status from others.
-pub fn key(status: &Status) -> Key {
-    (status.slo, status.objective, status.group.to_vec())
+pub fn key(engine: &Engine, status: &Status) -> Option<Key> {
+    let slo = engine.slo(status.slo)?;
+    let objective = status.objective.and_then(|o| slo.objectives.get(o)).map(|o| o.name.clone());
+    Some((slo.service.clone(), slo.name.clone(), objective, status.group.to_vec()))
 }
 
 /// Everything but what was counted before `base`, in words.

@@ -379,5 +379,5 @@ fn know(pid: u32, told: Option<&[u8]>, options: &TlsOptions) -> Known {
     let command = discover::command(pid).or(told).unwrap_or_default();
     let watched =
         options.include.as_ref().is_none_or(|r| r.is_match(&command)) && options.exclude.as_ref().is_none_or(|r| !r.is_match(&command));
-    Known { process: Process { pid, command: command.into() }, started, watched }
+    Known { process: Process { pid, command: command.into(), container: None }, started, watched }
 }

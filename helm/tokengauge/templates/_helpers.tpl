@@ -32,13 +32,89 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 {{- end }}
 
-{{/* The agent's file. The endpoint is not in it: it goes by the environment, where Kubernetes fills in $(HOST_IP). */}}
-{{- define "tokengauge.config" -}}
-{{- $config := deepCopy .Values.config }}
-{{- with .Values.otlp.intervalSeconds }}
-{{- $config = mustMergeOverwrite $config (dict "otlp" (dict "interval_s" .)) }}
+{{- define "tokengauge.image" -}}
+{{- if .Values.image.digest -}}
+{{ .Values.image.repository }}@{{ .Values.image.digest }}
+{{- else -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
 {{- end }}
-{{- toYaml $config }}
+{{- end }}
+
+{{/* Where OTLP goes: what is said, else the chart's own Collector, else nowhere. */}}
+{{- define "tokengauge.endpoint" -}}
+{{- if .Values.otlp.endpoint }}
+{{- .Values.otlp.endpoint }}
+{{- else if .Values.collector.enabled }}
+{{- printf "http://%s-collector.%s.svc:4317" (include "tokengauge.fullname" .) .Release.Namespace }}
+{{- end }}
+{{- end }}
+
+{{/* Folders with SLO files, one for each ConfigMap: a mount inside a ConfigMap's own mount cannot be made. */}}
+{{- define "tokengauge.sloFolders" -}}
+{{- if .Values.slos.files }}
+- {name: {{ include "tokengauge.fullname" . }}-slos, path: /etc/tokengauge-slos/chart}
+{{- end }}
+{{- range .Values.slos.configMaps }}
+- {name: {{ . }}, path: /etc/tokengauge-slos/configmap-{{ . }}}
+{{- end }}
+{{- end }}
+
+{{/* What the chart itself says in the agent's file. The endpoint is not in it: it goes by the environment, where Kubernetes fills in $(HOST_IP). */}}
+{{- define "tokengauge.derived" -}}
+{{- with .Values.otlp.intervalSeconds }}
+otlp:
+  interval_s: {{ . }}
+{{- end }}
+{{- with include "tokengauge.sloFolders" . | fromYamlArray }}
+slo:
+  files:
+    {{- range . }}
+    - {{ .path }}
+    {{- end }}
+  journal: /var/lib/tokengauge/slo.journal
+{{- end }}
+{{- end }}
+
+{{/* The agent's file: what the chart says, and on top of it what `config` says. */}}
+{{- define "tokengauge.config" -}}
+{{- $derived := include "tokengauge.derived" . | fromYaml }}
+{{- toYaml (mustMergeOverwrite $derived (deepCopy .Values.config)) }}
+{{- end }}
+
+{{/* Not empty when something is kept on the node. */}}
+{{- define "tokengauge.keeps" -}}
+{{- $config := include "tokengauge.config" . | fromYaml }}
+{{- if $config.slo }}yes{{ end }}
+{{- end }}
+
+{{- define "tokengauge.priorityClassName" -}}
+{{- if .Values.priorityClass.create }}
+{{- .Values.priorityClassName | default (include "tokengauge.fullname" .) }}
+{{- else }}
+{{- .Values.priorityClassName }}
+{{- end }}
+{{- end }}
+
+{{/*
+Stops where the pods could never run, and where two values contradict each other. helm itself would report success: the API server takes the
+DaemonSet and refuses its pods.
+*/}}
+{{- define "tokengauge.check" -}}
+{{- if .Values.podSecurity.check }}
+{{- $namespace := lookup "v1" "Namespace" "" .Release.Namespace }}
+{{- $level := dig "metadata" "labels" "pod-security.kubernetes.io/enforce" "" (default dict $namespace) }}
+{{- if has $level (list "baseline" "restricted") }}
+{{- fail (printf "\n\nThe namespace %s enforces the Pod Security level `%s`, under which the agents can never run: they need hostPID and capabilities, which only `privileged` allows.\n\n    kubectl label --overwrite namespace %s pod-security.kubernetes.io/enforce=privileged\n\nor choose another namespace. podSecurity.check=false installs all the same (e.g. where an exemption holds).\n" .Release.Namespace $level .Release.Namespace) }}
+{{- end }}
+{{- end }}
+{{- $pcap := dig "taps" "pcap" list .Values.config }}
+{{- if and $pcap (not .Values.privileged) (not (has "NET_RAW" .Values.securityContext.capabilities.add)) }}
+{{- fail "\n\nconfig.taps.pcap captures packets, for which the capability NET_RAW is missing in securityContext.capabilities.add.\n" }}
+{{- end }}
+{{- $surge := dig "rollingUpdate" "maxSurge" 0 .Values.updateStrategy | toString }}
+{{- if not (has $surge (list "0" "0%")) }}
+{{- fail "\n\nupdateStrategy.rollingUpdate.maxSurge would run two agents on a node, which measure everything twice.\n" }}
+{{- end }}
 {{- end }}
 
 {{- define "tokengauge.securityContext" -}}

@@ -2,9 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use tokengauge_core::semconv::{metric, prometheus_name};
+
 use super::record::{error_ratio, events};
-use super::{Of, RUNBOOKS, Rule, duration, number, quoted, series};
+use super::{Alert, Of, RUNBOOKS, Rule, number, quoted};
 use crate::model::{AlertRow, Severity};
+use crate::window::window_name;
 
 /// The names of the alerts. Each has a runbook.
 pub mod name {
@@ -25,27 +28,41 @@ const COVERAGE_S: u64 = 1800;
 
 /// Every alert of an objective.
 pub(crate) fn all(of: &Of<'_>) -> Vec<Rule> {
-    let mut rules: Vec<_> = Severity::ALL.into_iter().flat_map(|severity| burn(of, severity)).collect();
+    let mut rules: Vec<_> = burns(of).into_iter().map(|b| b.alert).collect();
     if !rules.is_empty() {
         rules.push(unseen(of));
     }
     rules.extend([unobserved(of), coverage(of)]);
-    rules
+    rules.into_iter().map(Rule::Alert).collect()
+}
+
+/// A burn-rate alert, and what it is made of.
+pub(crate) struct Burn<'a> {
+    /// Any of them fires it.
+    pub rows: Vec<&'a AlertRow>,
+    /// How long it must hold before, in seconds.
+    pub wait_s: u64,
+    pub alert: Alert,
+}
+
+/// The burn-rate alerts: page before ticket.
+pub(crate) fn burns<'a>(of: &Of<'a>) -> Vec<Burn<'a>> {
+    Severity::ALL.into_iter().flat_map(|severity| burn(of, severity)).collect()
 }
 
 /// The burn-rate alerts of a severity: one rule for all rows that need no waiting, one for each that does.
-fn burn(of: &Of<'_>, severity: Severity) -> Vec<Rule> {
+fn burn<'a>(of: &Of<'a>, severity: Severity) -> Vec<Burn<'a>> {
     let rows = of.slo.alerting.rows.iter().filter(|r| r.severity == severity);
-    let mut by_wait: BTreeMap<u64, Vec<&AlertRow>> = BTreeMap::new();
+    let mut by_wait: BTreeMap<u64, Vec<&'a AlertRow>> = BTreeMap::new();
     for row in rows {
         by_wait.entry(row.for_s).or_default().push(row);
     }
     let share = number(of.objective.target * 100.0);
     let what = format!("{} of {}", of.objective.name, of.slo.name);
-    let rule = |(wait, rows): (u64, Vec<&AlertRow>)| {
+    let rule = |(wait_s, rows): (u64, Vec<&'a AlertRow>)| {
         let pairs: Vec<_> = rows
             .iter()
-            .map(|r| format!("{}x over {} and {}", number(r.reachable(of.objective.target)), duration(r.short_s), duration(r.long_s)))
+            .map(|r| format!("{}x over {} and {}", number(r.reachable(of.objective.target)), window_name(r.short_s), window_name(r.long_s)))
             .collect();
         let annotations = [
             ("summary", format!("{}: the error budget of {what} burns too fast", of.slo.service)),
@@ -61,7 +78,7 @@ fn burn(of: &Of<'_>, severity: Severity) -> Vec<Rule> {
             ),
         ];
         let expr = rows.iter().map(|row| pair(of, row)).collect::<Vec<_>>().join("\nor\n");
-        alert(of, name::BURN, expr, wait, severity.as_str(), &annotations)
+        Burn { rows, wait_s, alert: alert(of, name::BURN, expr, wait_s, severity, &annotations) }
     };
     by_wait.into_iter().map(rule).collect()
 }
@@ -81,29 +98,25 @@ fn pair(of: &Of<'_>, row: &AlertRow) -> String {
 }
 
 /// In rule systems an outage that takes the series with it silences its own page. This one goes on.
-fn unseen(of: &Of<'_>) -> Rule {
+fn unseen(of: &Of<'_>) -> Alert {
     let by = of.by();
     let firing = format!(
         "max by ({by}, sloth_id, sloth_service, sloth_slo) (max_over_time(ALERTS{{alertname={}, alertstate=\"firing\", severity=\"page\", sloth_id={}}}[1h]))",
         quoted(name::BURN),
         quoted(&of.id)
     );
-    let expr = format!("{firing}\nunless on ({by})\nmax by ({by}) ({}{})", series::OBJECTIVE, of.matcher());
+    let expr = format!("{firing}\nunless on ({by})\nmax by ({by}) ({}{})", prometheus_name(&metric::SLO_OBJECTIVE), of.matcher());
     let annotations = [
         ("summary", format!("{}: the budget of {} was burning when its last agent vanished", of.slo.service, of.slo.name)),
         ("description", "Whether the outage goes on is not known: no agent reports this objective. Treat the page as firing.".to_owned()),
     ];
-    alert(of, name::BLIND, expr, 0, "page", &annotations)
+    alert(of, name::BLIND, expr, 0, Severity::Page, &annotations)
 }
 
 /// The objective is loaded somewhere as long as its series is there, traffic or not: idle is not blind.
-fn unobserved(of: &Of<'_>) -> Rule {
-    let (by, matcher) = (of.by(), of.matcher());
-    let expr = format!(
-        "max by ({by}) (present_over_time({}{matcher}[1d]))\nunless on ({by})\nmax by ({by}) ({}{matcher})",
-        series::OBJECTIVE,
-        series::OBJECTIVE
-    );
+fn unobserved(of: &Of<'_>) -> Alert {
+    let (by, there) = (of.by(), prometheus_name(&metric::SLO_OBJECTIVE) + &of.matcher());
+    let expr = format!("max by ({by}) (present_over_time({there}[1d]))\nunless on ({by})\nmax by ({by}) ({there})");
     let annotations = [
         ("summary", format!("{}: no agent watches {} any more", of.slo.service, of.slo.name)),
         (
@@ -111,12 +124,12 @@ fn unobserved(of: &Of<'_>) -> Rule {
             "Within the last day an agent reported this objective, now none does. No data is not the same as no errors.".to_owned(),
         ),
     ];
-    alert(of, name::UNOBSERVED, expr, 600, "ticket", &annotations)
+    alert(of, name::UNOBSERVED, expr, 600, Severity::Ticket, &annotations)
 }
 
 /// Requests that were seen and could not be judged.
-fn coverage(of: &Of<'_>) -> Rule {
-    let (excluded, valid) = (of.sum("rate", series::EXCLUDED, COVERAGE_S), of.sum("rate", series::VALID, COVERAGE_S));
+fn coverage(of: &Of<'_>) -> Alert {
+    let (excluded, valid) = (of.sum("rate", metric::SLO_EXCLUDED, COVERAGE_S), of.sum("rate", metric::SLO_VALID, COVERAGE_S));
     let missing = 1.0 - of.slo.alerting.coverage_floor;
     let expr = format!("{excluded}\n/\n(({excluded} + {valid}) > 0)\n> {}", number(missing));
     let annotations = [
@@ -126,19 +139,19 @@ fn coverage(of: &Of<'_>) -> Rule {
             format!(
                 "Capture lost parts of more than {} % of the requests over {}. Burn rates say little now.",
                 number(missing * 100.0),
-                duration(COVERAGE_S)
+                window_name(COVERAGE_S)
             ),
         ),
     ];
-    alert(of, name::COVERAGE, expr, 600, "ticket", &annotations)
+    alert(of, name::COVERAGE, expr, 600, Severity::Ticket, &annotations)
 }
 
-fn alert(of: &Of<'_>, alert: &str, expr: String, wait_s: u64, severity: &str, told: &[(&str, String)]) -> Rule {
+fn alert(of: &Of<'_>, alert: &str, expr: String, wait_s: u64, severity: Severity, told: &[(&str, String)]) -> Alert {
     let mut labels = of.labels();
-    labels.insert("severity".into(), severity.into());
-    labels.insert("sloth_severity".into(), severity.into());
+    labels.insert("severity".into(), severity.as_str().into());
+    labels.insert("sloth_severity".into(), severity.as_str().into());
     let mut annotations: BTreeMap<_, _> = told.iter().map(|(k, v)| ((*k).to_owned(), v.clone())).collect();
     let runbook = of.slo.alerting.runbook_url.clone().unwrap_or_else(|| format!("{RUNBOOKS}/{alert}.md"));
     annotations.insert("runbook_url".into(), runbook);
-    Rule::Alert { alert: alert.into(), expr, hold: (wait_s > 0).then(|| duration(wait_s)), labels, annotations }
+    Alert { alert: alert.into(), expr, hold: (wait_s > 0).then(|| window_name(wait_s)), labels, annotations }
 }

@@ -6,10 +6,12 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use tokengauge_core::semconv::{metric, prometheus_name};
 
+use super::Of;
+use super::alert::{self, Burn};
 use super::record::RAW_S;
-use super::{Of, Rule, alert, label, series};
-use crate::model::{AlertRow, Severity, Slo};
+use crate::model::Slo;
 
 /// A test file.
 #[derive(Serialize, Clone, PartialEq, Debug)]
@@ -108,23 +110,19 @@ pub fn tests(slos: &[Slo], rule_file: &str) -> TestFile {
 fn test(of: &Of<'_>, case: &Case) -> Test {
     let traffic = Traffic::new(case, of.budget());
     let labels = of.matcher();
-    let input = |name: &str, increments: &[u64]| Input { series: format!("{name}{labels}"), values: notation(increments) };
+    let input = |of, increments: &[u64]| Input { series: prometheus_name(&of) + &labels, values: notation(increments) };
     let good: Vec<_> = traffic.valid.iter().zip(&traffic.bad).map(|(v, b)| v - b).collect();
     let present = vec![0; traffic.valid.len()];
-    let mut expected = Vec::new();
-    for minute in asserted(of, case, &traffic) {
-        expected.push(minute);
-    }
     Test {
         name: format!("{}: {}", of.id, case.name),
         interval: "1m".into(),
         input_series: vec![
-            input(series::VALID, &traffic.valid),
-            input(series::GOOD, &good),
-            input(series::EXCLUDED, &present),
-            input(series::OBJECTIVE, &present),
+            input(metric::SLO_VALID, &traffic.valid),
+            input(metric::SLO_GOOD, &good),
+            input(metric::SLO_EXCLUDED, &present),
+            input(metric::SLO_OBJECTIVE, &present),
         ],
-        alert_rule_test: expected,
+        alert_rule_test: asserted(of, case, &traffic),
     }
 }
 
@@ -212,12 +210,10 @@ impl Sums {
 /// When each alert fires, and nothing where that depends on how a range is counted.
 fn asserted(of: &Of<'_>, case: &Case, traffic: &Traffic) -> Vec<Expected> {
     let sums = Sums::new(traffic);
-    let rules: Vec<_> = alert::all(of).into_iter().filter_map(burning).collect();
-    // By severity and wait, as the rules are.
+    let burns = alert::burns(of);
     let mut states: Vec<Vec<Option<bool>>> = Vec::new();
-    for rule in &rules {
-        let rows: Vec<_> = of.slo.alerting.rows.iter().filter(|r| r.severity == rule.severity && r.for_s == rule.wait_s).collect();
-        let ways = [(0, 0.995), (0, 1.005), (1, 0.995), (1, 1.005)].map(|way| course(of, &rows, rule.wait_s, &sums, case, way));
+    for burn in &burns {
+        let ways = [(0, 0.995), (0, 1.005), (1, 0.995), (1, 1.005)].map(|way| course(of, burn, &sums, case, way));
         states.push((0..case.minutes).map(|m| ways.iter().all(|w| w[m] == ways[0][m]).then_some(ways[0][m])).collect());
     }
     let known = |minute: usize| states.iter().all(|s| s[minute].is_some());
@@ -227,20 +223,28 @@ fn asserted(of: &Of<'_>, case: &Case, traffic: &Traffic) -> Vec<Expected> {
         if !neighbour(minute.checked_sub(1)) && !neighbour(Some(minute + 1)) {
             continue;
         }
-        let firing = rules.iter().zip(&states).filter(|(_, s)| s[minute] == Some(true)).map(|(rule, _)| rule.firing(of)).collect();
+        let fires = burns.iter().zip(&states).filter(|(_, s)| s[minute] == Some(true));
+        let firing = fires.map(|(burn, _)| firing(of, burn)).collect();
         out.push(Expected { eval_time: format!("{}m", case.clean_min + minute), alertname: alert::name::BURN.into(), exp_alerts: firing });
     }
     out
 }
 
-/// Whether rows fire, minute by minute, when a range holds `less` samples less and every limit is `scale` times what it is: what is
+/// An alert as it is expected.
+fn firing(of: &Of<'_>, burn: &Burn<'_>) -> Firing {
+    let mut labels = burn.alert.labels.clone();
+    labels.extend(of.names().map(|(label, name)| (label, name.to_owned())));
+    Firing { exp_labels: labels, exp_annotations: burn.alert.annotations.clone() }
+}
+
+/// Whether an alert fires, minute by minute, when a range holds `less` samples less and every limit is `scale` times what it is: what is
 /// on the limit depends on rounding.
-fn course(of: &Of<'_>, rows: &[&AlertRow], wait_s: u64, sums: &Sums, case: &Case, (less, scale): (usize, f64)) -> Vec<bool> {
+fn course(of: &Of<'_>, burn: &Burn<'_>, sums: &Sums, case: &Case, (less, scale): (usize, f64)) -> Vec<bool> {
     let mut since = None;
     let mut fires = Vec::new();
     for minute in 0..case.minutes {
         let at = case.clean_min + minute;
-        let active = rows.iter().any(|row| {
+        let active = burn.rows.iter().any(|row| {
             let window = |seconds| sums.seen(at, seconds, less);
             let ((valid, bad), (short_valid, short_bad)) = (window(row.long_s), window(row.short_s));
             let limit = row.reachable(of.objective.target) * of.budget() * scale;
@@ -250,46 +254,9 @@ fn course(of: &Of<'_>, rows: &[&AlertRow], wait_s: u64, sums: &Sums, case: &Case
             burns(short_bad, short_valid) && burns(bad, valid) && enough(valid, alerting.min_events) && enough(bad, alerting.min_bad_events)
         });
         since = active.then(|| since.unwrap_or(minute));
-        fires.push(since.is_some_and(|since| (minute - since) as u64 * 60 >= wait_s));
+        fires.push(since.is_some_and(|since| (minute - since) as u64 * 60 >= burn.wait_s));
     }
     fires
-}
-
-/// A burn-rate alert of the rules.
-struct Burning {
-    severity: Severity,
-    wait_s: u64,
-    labels: BTreeMap<String, String>,
-    annotations: BTreeMap<String, String>,
-}
-
-impl Burning {
-    fn firing(&self, of: &Of<'_>) -> Firing {
-        let mut labels = self.labels.clone();
-        let own = [(label::SLO, &of.slo.name), (label::SERVICE, &of.slo.service), (label::OBJECTIVE, &of.objective.name)];
-        labels.extend(own.map(|(k, v)| (k.to_owned(), v.clone())));
-        Firing { exp_labels: labels, exp_annotations: self.annotations.clone() }
-    }
-}
-
-fn burning(rule: Rule) -> Option<Burning> {
-    let Rule::Alert { alert, hold, labels, annotations, .. } = rule else { return None };
-    let severity = Severity::ALL.into_iter().find(|s| labels.get("severity").is_some_and(|l| l == s.as_str()))?;
-    let wait_s = hold.as_deref().map_or(0, seconds);
-    (alert == alert::name::BURN).then_some(Burning { severity, wait_s, labels, annotations })
-}
-
-/// The inverse of [`super::duration`].
-fn seconds(text: &str) -> u64 {
-    let (number, unit) = text.split_at(text.len() - 1);
-    let unit = match unit {
-        "m" => 60,
-        "h" => 3600,
-        "d" => 86_400,
-        "w" => 604_800,
-        _ => 1,
-    };
-    number.parse::<u64>().map_or(0, |n| n * unit)
 }
 
 /// promtool's expanding notation of a counter that grows by these increments: `0+5x2` is 0 5 10.

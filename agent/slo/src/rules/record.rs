@@ -2,8 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::{Of, Rule, duration, label, number, series};
+use tokengauge_core::semconv::{attr, metric};
+
+use super::{Of, Rule, label, number};
 use crate::model::{Budgeting, Window};
+use crate::window::window_name;
 
 /// Names of the records that are ours, beside Sloth's.
 pub(crate) const VALID_RATE: &str = "tokengauge:slo_valid:rate5m";
@@ -15,16 +18,16 @@ pub(crate) const SLICE_ERROR: &str = "tokengauge:slo_slice_error:ratio";
 
 /// The name of the error ratio over a window.
 pub(crate) fn error_ratio(window_s: u64) -> String {
-    format!("slo:sli_error:ratio_rate{}", duration(window_s))
+    format!("slo:sli_error:ratio_rate{}", window_name(window_s))
 }
 
 /// Error ratios by window.
 pub(crate) fn sli(of: &Of<'_>) -> Vec<Rule> {
     let mut rules =
-        vec![record(VALID_RATE, of.sum("rate", series::VALID, 300), of.labels()), record(BAD_RATE, of.bad("rate", 300), of.labels())];
+        vec![record(VALID_RATE, of.sum("rate", metric::SLO_VALID, 300), of.labels()), record(BAD_RATE, of.bad("rate", 300), of.labels())];
     let slice = of.objective.time_slice_window_s.unwrap_or(60);
     if of.slo.budgeting != Budgeting::Occurrences {
-        let ratio = format!("{}\n/\n({} > 0)", of.bad("rate", slice.max(60)), of.sum("rate", series::VALID, slice.max(60)));
+        let ratio = format!("{}\n/\n({} > 0)", of.bad("rate", slice.max(60)), of.sum("rate", metric::SLO_VALID, slice.max(60)));
         let error = match of.slo.budgeting {
             // A slice is bad when its ratio does not reach the slice's target.
             Budgeting::Timeslices => format!("({ratio})\n> bool {}", number(1.0 - of.objective.time_slice_target.unwrap_or(0.0))),
@@ -33,11 +36,11 @@ pub(crate) fn sli(of: &Of<'_>) -> Vec<Rule> {
         rules.push(record(SLICE_ERROR, error, of.labels()));
     }
     for window in of.windows() {
-        let labels = with(of.labels(), "sloth_window", &duration(window));
+        let labels = with(of.labels(), "sloth_window", &window_name(window));
         rules.push(record(&error_ratio(window), over(of, window), labels));
     }
     if let Window::Rolling { seconds } = of.slo.window {
-        rules.push(record(&error_ratio(seconds), over(of, seconds), with(of.labels(), "sloth_window", &duration(seconds))));
+        rules.push(record(&error_ratio(seconds), over(of, seconds), with(of.labels(), "sloth_window", &window_name(seconds))));
     }
     rules
 }
@@ -45,10 +48,10 @@ pub(crate) fn sli(of: &Of<'_>) -> Vec<Rule> {
 /// The error ratio over a window. Beyond an hour it is made of the recorded five-minute rates, each with its traffic: they are one series
 /// where the counters are two for each node, and days of those are slow to read.
 fn over(of: &Of<'_>, window_s: u64) -> String {
-    let (recorded, window) = (of.recorded(), duration(window_s));
+    let (recorded, window) = (of.recorded(), window_name(window_s));
     match of.slo.budgeting {
         Budgeting::Occurrences if window_s <= RAW_S => {
-            format!("{}\n/\n({} > 0)", of.bad("rate", window_s), of.sum("rate", series::VALID, window_s))
+            format!("{}\n/\n({} > 0)", of.bad("rate", window_s), of.sum("rate", metric::SLO_VALID, window_s))
         }
         Budgeting::Occurrences => {
             format!("sum_over_time({BAD_RATE}{recorded}[{window}])\n/\n(sum_over_time({VALID_RATE}{recorded}[{window}]) > 0)")
@@ -62,10 +65,10 @@ pub(crate) fn events(of: &Of<'_>, bad: bool, window_s: u64) -> String {
     let record = if bad { BAD_RATE } else { VALID_RATE };
     match (window_s <= RAW_S, bad) {
         (true, true) => of.bad("increase", window_s),
-        (true, false) => of.sum("increase", series::VALID, window_s),
+        (true, false) => of.sum("increase", metric::SLO_VALID, window_s),
         (false, _) => {
             let by = format!("sum by ({})", of.by());
-            format!("{by} (avg_over_time({record}{}[{}]) * {window_s})", of.recorded(), duration(window_s))
+            format!("{by} (avg_over_time({record}{}[{}]) * {window_s})", of.recorded(), window_name(window_s))
         }
     }
 }
@@ -93,8 +96,8 @@ pub(crate) fn meta(of: &Of<'_>) -> Vec<Rule> {
     info.insert("sloth_spec".into(), "openslo/v1".into());
     info.insert("sloth_version".into(), env!("CARGO_PKG_VERSION").into());
     info.insert("sloth_objective".into(), number(of.objective.target * 100.0));
-    info.insert(label::SLO.into(), of.slo.name.clone());
-    info.insert(label::OBJECTIVE.into(), of.objective.name.clone());
+    info.insert(label(attr::SLO_NAME), of.slo.name.clone());
+    info.insert(label(attr::SLO_OBJECTIVE_NAME), of.objective.name.clone());
     rules.push(record("sloth_slo_info", "vector(1)".into(), info));
     rules
 }

@@ -1,5 +1,7 @@
 //! Durations: OpenSLO's shorthand as its Go SDK scans it, and our own (`800ms`, `2s`).
 
+use crate::decimal::decimal;
+
 /// OpenSLO's units, and seconds in each (a month is 30 days, a quarter 90, a year 365).
 pub const UNITS: [(&str, u64); 7] =
     [("m", 60), ("h", 3600), ("d", 86_400), ("w", 604_800), ("M", 2_592_000), ("Q", 7_776_000), ("Y", 31_536_000)];
@@ -62,10 +64,7 @@ pub fn plain_number(text: &str) -> Option<f64> {
 
 /// Seconds for people: `800ms`, `2s`, `1m30s`, `2h`, `30d`.
 pub fn human(seconds: f64) -> String {
-    let rounded = |n: f64| {
-        let text = format!("{n:.3}");
-        if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
-    };
+    let rounded = |n: f64| decimal(n, 3);
     if seconds < 0.001 {
         return format!("{}us", rounded(seconds * 1e6));
     }

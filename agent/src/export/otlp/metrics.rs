@@ -37,8 +37,10 @@ pub fn publish(shared: &Mutex<Shared>, snapshot: &Snapshot) {
 
 /// The meter of everything that is measured.
 pub fn meter(provider: &SdkMeterProvider) -> Meter {
-    let scope =
-        InstrumentationScope::builder(semconv::SCOPE).with_version(env!("CARGO_PKG_VERSION")).with_schema_url(semconv::SCHEMA_URL).build();
+    let scope = InstrumentationScope::builder(semconv::SCOPE)
+        .with_version(env!("CARGO_PKG_VERSION"))
+        .with_schema_url(semconv::Profile::V1_41.schema_url())
+        .build();
     provider.meter_with_scope(scope)
 }
 

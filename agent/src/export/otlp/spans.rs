@@ -81,7 +81,7 @@ pub fn span(i: &Inference, sampling: &Sampling) -> Option<SpanData> {
         links: SpanLinks::default(),
         instrumentation_scope: InstrumentationScope::builder(semconv::SCOPE)
             .with_version(env!("CARGO_PKG_VERSION"))
-            .with_schema_url(semconv::SCHEMA_URL)
+            .with_schema_url(semconv::Profile::V1_41.schema_url())
             .build(),
     })
 }

@@ -21,56 +21,9 @@ use opentelemetry_sdk::metrics::data::ResourceMetrics;
 use opentelemetry_sdk::metrics::exporter::PushMetricExporter;
 use opentelemetry_sdk::trace::SpanData;
 
+pub use super::carrier::Signal;
 use super::{Compression, Config, Env, Protocol};
 use crate::export::ExportError;
-
-/// What is exported.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Signal {
-    /// Metrics.
-    Metrics,
-    /// Spans.
-    Traces,
-}
-
-impl Signal {
-    /// In words.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Metrics => "metrics",
-            Self::Traces => "traces",
-        }
-    }
-
-    /// `OTEL_METRICS_EXPORTER` or `OTEL_TRACES_EXPORTER`.
-    pub const fn exporter_variable(self) -> &'static str {
-        match self {
-            Self::Metrics => "OTEL_METRICS_EXPORTER",
-            Self::Traces => "OTEL_TRACES_EXPORTER",
-        }
-    }
-
-    /// The signal's own variable, e.g. `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`.
-    pub fn variable(self, what: &str) -> String {
-        format!("OTEL_EXPORTER_OTLP_{}_{what}", self.name().to_uppercase())
-    }
-
-    /// The path of OTLP/HTTP.
-    const fn path(self) -> &'static str {
-        match self {
-            Self::Metrics => "/v1/metrics",
-            Self::Traces => "/v1/traces",
-        }
-    }
-
-    /// What the configuration file says of it.
-    pub fn configured(self, config: &Config) -> Option<bool> {
-        match self {
-            Self::Metrics => config.metrics,
-            Self::Traces => config.traces,
-        }
-    }
-}
 
 impl Protocol {
     /// As `OTEL_EXPORTER_OTLP_PROTOCOL` spells it.

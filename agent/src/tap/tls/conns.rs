@@ -343,7 +343,7 @@ mod tests {
     fn check(records: &[(Header, Vec<u8>)], mute_after: Option<u64>, expected: Expect) -> Vec<Todo> {
         let mut conns = Conns::new(1000);
         let mut log = Log(Vec::new(), mute_after);
-        let process = |pid| Process { pid, command: "x".into() };
+        let process = |pid| Process { pid, command: "x".into(), container: None };
         let mut todo = Vec::new();
         for (header, payload) in records {
             match conns.record(header, payload, process, &mut log) {

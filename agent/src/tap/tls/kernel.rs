@@ -17,8 +17,11 @@ use tokengauge_ebpf_common::{Config, Conn, ConnKey, Counters, flag};
 use super::{btf, sys};
 use crate::tap::TapError;
 
-/// The compiled programs (`ebpf/build.sh`). aya wants them aligned.
+/// The compiled programs (`ebpf/build.sh`), which read this architecture's registers. aya wants them aligned.
+#[cfg(target_arch = "x86_64")]
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../ebpf/tokengauge.bpf.o"));
+#[cfg(target_arch = "aarch64")]
+static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../ebpf/tokengauge.bpf.aarch64.o"));
 
 #[repr(transparent)]
 #[derive(Clone, Copy)]
@@ -335,6 +338,51 @@ mod tests {
         let output = std::process::Command::new("sh").arg(format!("{root}/build.sh")).arg("--hash").output().expect("sh");
         let built_from = std::fs::read_to_string(format!("{root}/tokengauge.bpf.o.sources")).expect("hash file");
         assert_eq!(String::from_utf8_lossy(&output.stdout), built_from, "ebpf/tokengauge.bpf.o is stale: run `make ebpf`");
+    }
+
+    /// The objects of all architectures.
+    const OBJECTS: [(&str, &[u8]); 2] = [
+        ("x86_64", include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/../ebpf/tokengauge.bpf.o"))),
+        ("aarch64", include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/../ebpf/tokengauge.bpf.aarch64.o"))),
+    ];
+
+    #[test]
+    fn tables_of_each_object_hold_our_structures() {
+        use tokengauge_ebpf_common::{Call, OuterKey};
+        let want = [
+            ("CONNS", size_of::<ConnKey>(), size_of::<Conn>()),
+            ("CALLS", 8, size_of::<Call>()),
+            ("OUTER", size_of::<OuterKey>(), size_of::<Call>()),
+            ("PROCESSES", 4, 1),
+            ("CONFIG", 4, size_of::<Config>()),
+            ("COUNTERS", 4, size_of::<Counters>()),
+            ("SENSELESS", 4, 8),
+        ];
+        for (arch, bytes) in OBJECTS {
+            let object = aya_obj::Object::parse(bytes).expect("object");
+            for (name, key, value) in want {
+                let map = object.maps.get(name).expect(name);
+                assert_eq!((map.key_size() as usize, map.value_size() as usize), (key, value), "{arch}: {name}");
+            }
+            for role in Role::ALL {
+                assert!(object.programs.contains_key(role.program()), "{arch}: {role:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn each_object_reads_the_registers_of_its_architecture() {
+        // Where the stack pointer stands in what the kernel saves: `struct pt_regs` of x86-64, `struct user_pt_regs` of arm64. It is
+        // read by a 64-bit load, opcode 0x79, with that offset.
+        let offset = |arch: &str| if arch == "x86_64" { 152 } else { 248 };
+        for (arch, bytes) in OBJECTS {
+            let object = aya_obj::Object::parse(bytes).expect("object");
+            let function = object.functions.get(&object.programs["ssl_enter"].function_key()).expect("ssl_enter");
+            let loads: Vec<i16> = function.instructions.iter().filter(|i| i.code == 0x79).map(|i| i.off).collect();
+            for (other, _) in OBJECTS {
+                assert_eq!(loads.contains(&offset(other)), arch == other, "{arch}: {loads:?}");
+            }
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Which windows, which factors: tables of the trade, scaled to the period and kept possible.
 
+use crate::decimal::decimal;
 use crate::model::{AlertRow, Alerting, Severity};
 use crate::spec::duration::{human, plain_number, shorthand_s};
 use crate::spec::problem::{Class, Problems};
@@ -359,5 +360,5 @@ pub fn resolve(
 
 /// A number for people.
 fn round(n: f64) -> String {
-    super::limit::round((n * 1000.0).round() / 1000.0)
+    decimal(n, 3)
 }

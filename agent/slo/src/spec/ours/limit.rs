@@ -1,5 +1,6 @@
 //! Measures, limits and goals as text: `ttft p95 <= 300ms + 0.5ms/token`. Errors know the character that they are about.
 
+use crate::decimal::decimal;
 use crate::model::{Clause, Limit, Measure, Op, SliKind};
 use crate::spec::duration::{plain_number, seconds};
 use crate::spec::shape::nearest;
@@ -385,6 +386,5 @@ pub fn from_percent(percent: f64) -> f64 {
 
 /// A number without what binary fractions add to it.
 pub fn round(number: f64) -> String {
-    let text = format!("{number:.6}");
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    decimal(number, 6)
 }

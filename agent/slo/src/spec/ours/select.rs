@@ -2,7 +2,6 @@
 
 use regex::{Regex, RegexBuilder};
 
-use super::tables::DIMENSIONS;
 use crate::model::{Dimension, GroupBy, Pattern, Policy, Price, Selector, Verdict};
 use crate::spec::problem::{Class, Problems};
 use crate::spec::read::join;
@@ -38,7 +37,6 @@ pub fn selector(node: &Node, path: &str, problems: &mut Problems<'_>) -> Selecto
 }
 
 fn dimension(key: &str) -> Option<Dimension> {
-    debug_assert!(DIMENSIONS.len() == Dimension::ALL.len());
     Dimension::ALL.into_iter().find(|d| d.as_str() == key)
 }
 

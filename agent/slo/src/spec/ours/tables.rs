@@ -1,5 +1,6 @@
 //! The shapes of what is ours: the spec of a metric source, the short form, and Sloth's `AlertWindows`.
 
+use crate::model::Dimension;
 use crate::spec::shape::{Field, Form, Object, Ty, may, must};
 
 /// The indicators.
@@ -8,8 +9,15 @@ pub const SLIS: [&str; 10] =
 /// What a policy can say.
 pub const VERDICTS: [&str; 3] = ["good", "bad", "ignore"];
 /// What can be grouped by.
-pub const DIMENSIONS: [&str; 10] =
-    ["provider", "model", "operation", "namespace", "workload", "tenant", "server", "vantage", "stream", "inputTokens"];
+pub const DIMENSIONS: [&str; Dimension::ALL.len()] = {
+    let mut names = [""; Dimension::ALL.len()];
+    let mut i = 0;
+    while i < names.len() {
+        names[i] = Dimension::ALL[i].as_str();
+        i += 1;
+    }
+    names
+};
 
 /// A limit.
 pub static LIMIT: Form = Form {
