@@ -90,7 +90,8 @@ fn stream(padded: usize, segment: usize, gzip: bool) -> Vec<(Timestamp, Packet)>
             format!(r#"{{"id":"c","model":"m","choices":[{{"index":0,"delta":{{"content":"{text}"}},"finish_reason":null}}]{more}}}"#);
         talk = talk.say(Duration::from_millis(120 + 10 * n as u64), Who::Server, chunk(&data));
     }
-    let end = [chunk(r#"{"id":"c","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#), chunk("[DONE]"), b"0\r\n\r\n".to_vec()].concat();
+    let end =
+        [chunk(r#"{"id":"c","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#), chunk("[DONE]"), b"0\r\n\r\n".to_vec()].concat();
     talk.say(Duration::from_millis(130 + 10 * CHUNKS as u64), Who::Server, end).packets()
 }
 

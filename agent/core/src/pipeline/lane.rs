@@ -14,8 +14,8 @@
 use super::{Conn, Pipeline, PipelineStats, Stage, Tag};
 use crate::dialect::shape::Shape;
 use crate::framing::sse;
-use crate::http::event::ExchangeId;
 use crate::http::coding::Decoder;
+use crate::http::event::ExchangeId;
 use crate::http::h1;
 use crate::inference::Inference;
 use crate::measure::Scratch;

@@ -68,7 +68,7 @@ impl Blocks {
         Ok(Arc::new(Self::new(File::open(path)?, SIZE)))
     }
 
-    fn new(file: File, size: usize) -> Self {
+    pub(super) fn new(file: File, size: usize) -> Self {
         let state = State { first: 0, kept: VecDeque::new(), readers: 0, spare: Vec::new(), last: None, failed: None };
         Self { file, size, state: Mutex::new(state), changed: Condvar::new() }
     }

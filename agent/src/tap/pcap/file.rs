@@ -246,6 +246,7 @@ mod tests {
     use tokengauge_core::tcp::LinkType;
     use tokengauge_core::tcp::build::{Conversation, Packet, PcapWriter, Who};
 
+    use super::super::Blocks;
     use super::*;
 
     /// What came out of a capture.
@@ -403,6 +404,40 @@ mod tests {
         assert_eq!(got.data, expected.data);
         // the stray frames of the unreadable interface are stamped with their own, early, instant
         assert!(got.instants.iter().all(|at| at.unix_nanos() == 0));
+    }
+
+    #[test]
+    fn two_that_share_a_file_read_what_one_reads() {
+        for file in [pcap(true, false, 65_535), section(true, &packets())] {
+            for (len, size) in
+                [(file.len(), 1), (file.len(), 16), (file.len(), 1000), (file.len(), 1 << 20), (file.len() - 3, 100), (10, 4)]
+            {
+                let (alone, end) = read(&file[..len], 1 << 20);
+                let mut kept = tempfile::tempfile().unwrap();
+                std::io::Write::write_all(&mut kept, &file[..len]).unwrap();
+                let blocks = Arc::new(Blocks::new(kept, size));
+                let tap = |number| {
+                    let share = Share { number, of: 2, blocks: Some(Arc::clone(&blocks)) };
+                    FileTap::from_reader("x.pcap", Box::new(std::io::empty()), Limits::default()).sharing(share)
+                };
+                let run = |tap: FileTap| {
+                    let mut got = Got::default();
+                    let result = Box::new(tap).run(&mut got, &StopFlag::default());
+                    (got, result.map_err(|error| error.to_string()))
+                };
+                let (one, other) = (tap(0), tap(1));
+                let [one, other] = std::thread::scope(|scope| {
+                    let running = [scope.spawn(|| run(one)), scope.spawn(|| run(other))];
+                    running.map(|thread| thread.join().unwrap())
+                });
+                let end = end.map_err(|error| error.to_string());
+                assert!(one.1 == end && other.1 == end, "{end:?}, {:?}, {:?}, blocks of {size}", one.1, other.1);
+                // There is one connection: one of them has it.
+                let (has, none) = if one.0.opens > 0 { (one.0, other.0) } else { (other.0, one.0) };
+                assert_eq!(has, alone, "blocks of {size}");
+                assert_eq!((none.opens, none.data, none.ticks), (0, [vec![], vec![]], alone.ticks));
+            }
+        }
     }
 
     #[test]

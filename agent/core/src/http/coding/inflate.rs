@@ -80,17 +80,7 @@ enum State {
 
 impl Default for Inflate {
     fn default() -> Self {
-        Self {
-            window: Vec::new(),
-            at: 0,
-            from: 0,
-            round: false,
-            bits: 0,
-            held: 0,
-            state: State::Block,
-            last: false,
-            tables: None,
-        }
+        Self { window: Vec::new(), at: 0, from: 0, round: false, bits: 0, held: 0, state: State::Block, last: false, tables: None }
     }
 }
 

@@ -222,14 +222,8 @@ impl Default for Tables {
 pub(super) static FIXED: Tables = Tables::fixed();
 
 impl Tables {
-    const EMPTY: Self = Self {
-        literals: Code::EMPTY,
-        distances: Code::EMPTY,
-        lengths: [0; LITERALS + DISTANCES],
-        known: 0,
-        all: 0,
-        of_literals: 0,
-    };
+    const EMPTY: Self =
+        Self { literals: Code::EMPTY, distances: Code::EMPTY, lengths: [0; LITERALS + DISTANCES], known: 0, all: 0, of_literals: 0 };
 
     const fn fixed() -> Self {
         let mut lengths = [8; LITERALS];
@@ -342,23 +336,14 @@ mod tests {
             assert_eq!(FIXED.distance(code(symbol, 5)).0, Entry::distance(symbol as u16, 5).0);
         }
         let ends = |entry: Entry| (entry.with(0, 0).0, entry.with(u64::MAX, 0).0);
-        assert_eq!([257, 264, 265, 268, 269, 284, 285].map(|s| ends(Entry::literal(s, 7))).map(|(a, b)| [a, b]), [
-            [3, 3],
-            [10, 10],
-            [11, 12],
-            [17, 18],
-            [19, 22],
-            [227, 258],
-            [258, 258]
-        ]);
-        assert_eq!([0, 3, 4, 5, 6, 29].map(|s| ends(Entry::distance(s, 5))).map(|(a, b)| [a, b]), [
-            [1, 1],
-            [4, 4],
-            [5, 6],
-            [7, 8],
-            [9, 12],
-            [24577, 32768]
-        ]);
+        assert_eq!(
+            [257, 264, 265, 268, 269, 284, 285].map(|s| ends(Entry::literal(s, 7))).map(|(a, b)| [a, b]),
+            [[3, 3], [10, 10], [11, 12], [17, 18], [19, 22], [227, 258], [258, 258]]
+        );
+        assert_eq!(
+            [0, 3, 4, 5, 6, 29].map(|s| ends(Entry::distance(s, 5))).map(|(a, b)| [a, b]),
+            [[1, 1], [4, 4], [5, 6], [7, 8], [9, 12], [24577, 32768]]
+        );
         assert_eq!([286, 287].map(|s| Entry::literal(s, 8).kind()), [Kind::Bad; 2]);
         assert_eq!([30, 31].map(|s| Entry::distance(s, 5).kind()), [Kind::Bad; 2]);
     }
@@ -366,8 +351,12 @@ mod tests {
     #[test]
     fn codes_that_cannot_be() {
         let make = |lengths: &[u8], of| Code::<128, 32>::EMPTY.make_new(lengths, of);
-        assert!(make(&[1, 1], Of::Distances) && make(&[1, 2, 2], Of::Lengths) && make(&[0, 1], Of::Distances) && make(&[0, 0], Of::Distances));
-        assert!(!make(&[1, 1, 1], Of::Distances) && !make(&[1, 2], Of::Distances) && !make(&[2], Of::Distances) && !make(&[1], Of::Lengths));
+        assert!(
+            make(&[1, 1], Of::Distances) && make(&[1, 2, 2], Of::Lengths) && make(&[0, 1], Of::Distances) && make(&[0, 0], Of::Distances)
+        );
+        assert!(
+            !make(&[1, 1, 1], Of::Distances) && !make(&[1, 2], Of::Distances) && !make(&[2], Of::Distances) && !make(&[1], Of::Lengths)
+        );
     }
 
     impl<const E: usize, const S: usize> Code<E, S> {
