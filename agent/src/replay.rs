@@ -23,6 +23,7 @@ use crate::tap::{StopFlag, TapError};
 use crate::view::table;
 use crate::vitals::{self, Report, Vitals};
 
+mod heap;
 mod shares;
 
 /// Opens a capture file, or a share of one.
@@ -35,6 +36,7 @@ pub type Open<'a> = dyn FnMut(&Path, Share) -> Result<Source, TapError> + 'a;
 /// what was read of it is still printed.
 pub fn replay(args: &ReplayArgs, open: &mut Open<'_>) -> Result<bool, ExportError> {
     let began = now();
+    heap::large_pages();
     let out = JsonLines::new(io::stdout().lock(), "-");
     let mut job = Job { out: (args.format == Format::Jsonl).then_some(out), all: Aggregator::default() };
     let (mut total, mut failed, vitals) = (PipelineStats::default(), 0, Vitals::default());

@@ -1,9 +1,12 @@
 //! The short way of a stream's events (`pipeline/lane.rs`) against the long one: a chunk in pieces is never taken by a lane, and measures the
-//! same. What interrupts a stream of events that are alike, whenever it comes, changes nothing else.
+//! same. What interrupts a stream of events that are alike, whenever it comes, changes nothing else. So with bodies that are compressed.
 #![allow(clippy::unwrap_used, reason = "helpers of a test, which may panic")]
 
+use std::io::Write;
 use std::time::Duration;
 
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use proptest::prelude::*;
 use tokengauge_core::inference::Inference;
 use tokengauge_core::pipeline::{Options, Pipeline, PipelineStats};
@@ -30,23 +33,53 @@ enum Step {
 
 const REQUEST: &str = "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 69\r\n\r\n{\"model\":\"m\",\"stream\":true,\"messages\":[{\"role\":\"user\",\"content\":\"\"}]}";
 const HEAD: &str = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
+const HEAD_OF_GZIP: &str =
+    "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n";
 
 fn event(text: &str) -> String {
     format!(r#"data: {{"id":"c","model":"m","choices":[{{"index":0,"delta":{{"content":"{text}"}},"finish_reason":null}}]}}"#) + "\n\n"
 }
 
-fn chunk(data: &str) -> String {
-    format!("{:x}\r\n{data}\r\n", data.len())
+/// How a server writes its body: compressed, and flushed after each chunk, or as it is.
+struct Coder(Option<GzEncoder<Vec<u8>>>);
+
+impl Coder {
+    fn new(gzip: bool) -> Self {
+        Self(gzip.then(|| GzEncoder::new(Vec::new(), Compression::fast())))
+    }
+
+    /// A chunk.
+    fn chunk(&mut self, data: &str) -> Vec<u8> {
+        let data = match &mut self.0 {
+            None => data.as_bytes().to_vec(),
+            Some(gzip) => {
+                gzip.write_all(data.as_bytes()).unwrap();
+                gzip.flush().unwrap();
+                std::mem::take(gzip.get_mut())
+            }
+        };
+        [format!("{:x}\r\n", data.len()).as_bytes(), &data, b"\r\n"].concat()
+    }
+
+    /// The last chunk, and the end of the body.
+    fn end(mut self, data: &str) -> Vec<u8> {
+        let mut all = self.chunk(data);
+        if let Some(gzip) = self.0 {
+            let trailer = gzip.finish().unwrap();
+            all.extend([format!("{:x}\r\n", trailer.len()).as_bytes(), &trailer, b"\r\n"].concat());
+        }
+        [&all[..], b"0\r\n\r\n"].concat()
+    }
 }
 
 impl Step {
-    /// The chunks.
+    /// The text of the chunks.
     fn chunks(&self) -> Vec<String> {
         let one = match self {
-            Self::Say(texts) => return texts.iter().map(|text| chunk(&event(text))).collect(),
-            Self::Other(delta) => chunk(&format!("data: {{\"id\":\"c\",\"choices\":[{{\"index\":0,\"delta\":{{{delta}}}}}]}}\n\n")),
-            Self::Together => chunk(&(event("a") + &event("b"))),
-            Self::Raw(text) => chunk(text),
+            Self::Say(texts) => return texts.iter().map(|text| event(text)).collect(),
+            Self::Other(delta) => format!("data: {{\"id\":\"c\",\"choices\":[{{\"index\":0,\"delta\":{{{delta}}}}}]}}\n\n"),
+            Self::Together => event("a") + &event("b"),
+            Self::Raw(text) => (*text).to_owned(),
             Self::Gap | Self::Tick | Self::Ask => return Vec::new(),
         };
         vec![one]
@@ -57,8 +90,9 @@ impl Step {
 const ALL_BUT_ONE: usize = usize::MAX;
 
 /// Runs the steps, each so many nanoseconds after the last; `cut` is the length of the pieces in which bytes come, 0 for whole ones, whose tag is
-/// kept.
-fn run(steps: &[(i64, Step)], cut: usize) -> (Vec<Inference>, PipelineStats) {
+/// kept; `gzip` whether the body is compressed.
+fn run(steps: &[(i64, Step)], cut: usize, gzip: bool) -> (Vec<Inference>, PipelineStats) {
+    let mut coder = Coder::new(gzip);
     let mut pipeline = Pipeline::new(Options { idle: Duration::from_secs(60), ..Options::default() });
     let (mut out, mut tag, conn) = (Vec::new(), 0, ConnId(7));
     let mut now = 1_700_000_000_000_000_000_i64;
@@ -79,7 +113,7 @@ fn run(steps: &[(i64, Step)], cut: usize) -> (Vec<Inference>, PipelineStats) {
     };
     send(&mut pipeline, now, Direction::Forward, REQUEST.as_bytes(), &mut out);
     now += 100_000_000;
-    send(&mut pipeline, now, Direction::Reverse, HEAD.as_bytes(), &mut out);
+    send(&mut pipeline, now, Direction::Reverse, if gzip { HEAD_OF_GZIP } else { HEAD }.as_bytes(), &mut out);
     for (after, step) in steps {
         now += after;
         match step {
@@ -89,12 +123,18 @@ fn run(steps: &[(i64, Step)], cut: usize) -> (Vec<Inference>, PipelineStats) {
             }
             Step::Tick => pipeline.tick(instant(now), &mut out),
             Step::Ask => send(&mut pipeline, now, Direction::Forward, REQUEST.as_bytes(), &mut out),
-            step if cut == 0 => send(&mut pipeline, now, Direction::Reverse, step.chunks().concat().as_bytes(), &mut out),
-            step => step.chunks().iter().for_each(|chunk| send(&mut pipeline, now, Direction::Reverse, chunk.as_bytes(), &mut out)),
+            step => {
+                let chunks: Vec<_> = step.chunks().iter().map(|text| coder.chunk(text)).collect();
+                if cut == 0 {
+                    send(&mut pipeline, now, Direction::Reverse, &chunks.concat(), &mut out);
+                } else {
+                    chunks.iter().for_each(|chunk| send(&mut pipeline, now, Direction::Reverse, chunk, &mut out));
+                }
+            }
         }
     }
-    let end = chunk("data: {\"choices\":[],\"usage\":{\"completion_tokens\":9}}\n\ndata: [DONE]\n\n") + "0\r\n\r\n";
-    send(&mut pipeline, now + 1, Direction::Reverse, end.as_bytes(), &mut out);
+    let end = coder.end("data: {\"choices\":[],\"usage\":{\"completion_tokens\":9}}\n\ndata: [DONE]\n\n");
+    send(&mut pipeline, now + 1, Direction::Reverse, &end, &mut out);
     for dir in [Direction::Forward, Direction::Reverse] {
         let _ = pipeline.push(StreamEvent::Close { conn, at: instant(now + 2), end: End::Finished(dir) }, &mut out);
     }
@@ -123,10 +163,10 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn a_lane_changes_nothing(steps in prop::collection::vec((pause(), step()), 1..120), cut in 1_usize..64) {
-        let (whole, stats) = run(&steps, 0);
+    fn a_lane_changes_nothing(steps in prop::collection::vec((pause(), step()), 1..120), cut in 1_usize..64, gzip: bool) {
+        let (whole, stats) = run(&steps, 0, gzip);
         let holes = steps.iter().any(|(_, step)| matches!(step, Step::Gap));
-        let (pieces, other) = run(&steps, if holes { ALL_BUT_ONE } else { cut });
+        let (pieces, other) = run(&steps, if holes { ALL_BUT_ONE } else { cut }, gzip);
         prop_assert_eq!(format!("{whole:?}"), format!("{pieces:?}"));
         prop_assert_eq!(stats, other);
     }
@@ -134,8 +174,10 @@ proptest! {
 
 #[test]
 fn most_events_go_the_short_way() {
-    let steps: Vec<_> = (0..200).map(|_| (10_000_000, Step::Say(vec!["word"]))).collect();
-    let (whole, stats) = run(&steps, 0);
-    assert_eq!((whole.len(), whole[0].chunks.generated, whole[0].timing.gaps.count(), stats.events), (1, 200, 199, 201));
-    assert_eq!(format!("{:?}", run(&steps, 5).0), format!("{whole:?}"));
+    let steps: Vec<_> = (0..1000).map(|_| (10_000_000, Step::Say(vec!["word"]))).collect();
+    for gzip in [false, true] {
+        let (whole, stats) = run(&steps, 0, gzip);
+        assert_eq!((whole.len(), whole[0].chunks.generated, whole[0].timing.gaps.count(), stats.events), (1, 1000, 999, 1001));
+        assert_eq!(format!("{:?}", run(&steps, 5, gzip).0), format!("{whole:?}"));
+    }
 }

@@ -4,6 +4,7 @@
 //! facts and marks at once; the bytes are gone when the call returns.
 
 mod answer;
+mod ended;
 mod known;
 mod reading;
 
@@ -245,15 +246,30 @@ impl Call {
         })
     }
 
-    /// What the next event of the response looks like if it is like the last one, when it may be taken by [`Call::again`].
+    /// What the next event of the response looks like if it is like the last one, when it may be taken by [`Call::again`], after the decoder
+    /// that [`Call::lend`] gives has taken its bytes.
     #[inline]
     pub fn steady(&self) -> Option<&Shape> {
         let Body::Stream(Framer::Sse(framer)) = &self.body else { return None };
         let known = self.measure.facts.recognised && !self.measure.timeline.terminated();
-        if !known || self.decoder.is_some() || !framer.is_idle() {
+        let plain = self.decoder.as_ref().is_none_or(|decoder| decoder.is_within());
+        if !known || !plain || !framer.is_idle() {
             return None;
         }
         self.shape().filter(|shape| shape.known().is_some())
+    }
+
+    /// Gives away what undoes the coding of the response's body, if that has one. It must be there again ([`Call::give_back`]) before the
+    /// next bytes of the body are.
+    pub fn lend(&mut self) -> Option<Decoder> {
+        self.decoder.as_deref_mut().map(Decoder::take)
+    }
+
+    /// Takes back what was lent.
+    pub fn give_back(&mut self, decoder: Decoder) {
+        if let Some(place) = self.decoder.as_deref_mut() {
+            *place = decoder;
+        }
     }
 
     /// Events came at these instants, `bytes` of them together, which were all like the last one: each of them one piece of output. Returns
@@ -280,23 +296,50 @@ impl Call {
 
     /// Bytes of the response's body.
     pub fn response_body(&mut self, at: Timestamp, bytes: &[u8], cx: &mut Scratch<'_>) {
-        self.measure.timeline.body(at);
         if self.response_bytes == 0 {
             self.guess_coding(bytes);
         }
-        self.response_bytes += bytes.len() as u64;
+        self.read(at, bytes.len(), cx, |decoder, out| match decoder {
+            None => {
+                out(bytes);
+                Ok(())
+            }
+            Some(decoder) => decoder.push(bytes, &mut |text| out(text)),
+        });
+    }
+
+    /// Bytes of the response's body, `count` of them, that the decoder that was lent began to take: [`Decoder::piece`] gave `done` and left `rest`.
+    pub fn response_rest(&mut self, at: Timestamp, count: usize, done: Result<bool, Anomaly>, rest: &[u8], cx: &mut Scratch<'_>) {
+        self.read(at, count, cx, |decoder, out| match decoder {
+            None => Ok(()),
+            Some(decoder) => {
+                let more = done?;
+                if !decoder.text().is_empty() {
+                    out(decoder.text());
+                }
+                if more { decoder.push(rest, &mut |text| out(text)) } else { Ok(()) }
+            }
+        });
+    }
+
+    /// Reads the text that `step` makes of the next `count` bytes of the response's body.
+    #[inline]
+    fn read(
+        &mut self,
+        at: Timestamp,
+        count: usize,
+        cx: &mut Scratch<'_>,
+        step: impl FnOnce(Option<&mut Decoder>, &mut dyn FnMut(&[u8])) -> Result<(), Anomaly>,
+    ) {
+        self.measure.timeline.body(at);
+        self.response_bytes += count as u64;
         let sure = self.is_sure();
         let (Some(reader), Some(dialect)) = (&mut self.reader, &mut self.dialect) else { return };
         let who = Who { sure, reader, dialect, head: &self.head, asked: &self.asked };
         let mut parts = Reading { who, measure: &mut self.measure, body: &mut self.body, pieces: self.pieces, at };
-        match &mut self.decoder {
-            None => parts.plain(bytes, cx),
-            Some(decoder) => {
-                if let Err(what) = decoder.push(bytes, &mut |b| parts.plain(b, cx)) {
-                    cx.anomalies.count(what);
-                    self.measure.facts.unread = true;
-                }
-            }
+        if let Err(what) = step(self.decoder.as_deref_mut(), &mut |text| parts.plain(text, cx)) {
+            cx.anomalies.count(what);
+            self.measure.facts.unread = true;
         }
     }
 
@@ -363,72 +406,5 @@ impl Call {
                 }
             }
         }
-    }
-
-    /// The exchange is over. `None` when it was no inference.
-    pub fn over(mut self, at: Timestamp, (how, by): (Over, EndedBy), place: &Place<'_>, cx: &mut Scratch<'_>) -> Option<Inference> {
-        let sure = self.is_sure();
-        if let Body::Stream(_) = self.body
-            && let (Some(reader), Some(dialect)) = (&mut self.reader, &mut self.dialect)
-        {
-            let who = Who { sure, reader, dialect, head: &self.head, asked: &self.asked };
-            Reading { who, measure: &mut self.measure, body: &mut self.body, pieces: None, at }.finish(how, cx);
-        }
-        let status = self.response.as_ref().map(|r| r.status);
-        let http_error = status.is_some_and(|s| s >= 400);
-        let mut readable = true;
-        if let Body::Json(skeleton) = &self.body {
-            let whole = self.answer(skeleton, http_error, how, cx)?;
-            (self.measure.facts, self.dialect, readable) = (whole.facts, Some(whole.dialect), whole.readable);
-        }
-        // A coding that was not seen and cannot be told looks like nonsense.
-        self.measure.facts.unread |= !self.measure.facts.recognised && self.response.as_ref().is_some_and(|r| r.partial);
-        // Who asks to change to another protocol has asked for nothing yet, unless that was refused.
-        if self.head.upgrade == Some(Upgrade::WebSocket) && !http_error {
-            return None;
-        }
-        let dialect = self.dialect?;
-        let grpc = self.response.as_ref().is_some_and(|r| r.media == MediaType::Grpc);
-        if self.request_body.as_ref().is_some_and(|body| body.is_several()) || grpc && self.measure.facts.went_on {
-            cx.anomalies.count(Anomaly::SeveralRequests);
-            return None;
-        }
-        if !self.is_known(how) {
-            if self.is_nameless() && self.measure.facts.recognised {
-                cx.anomalies.count(Anomaly::UnknownApi);
-            }
-            return None;
-        }
-        let stream = self.is_stream(dialect, readable);
-        if stream != Some(true) && matches!(self.body, Body::Skipped | Body::Undecided) {
-            // What the head counted stands for the body only where that was read.
-            self.measure.facts.usage = None;
-        }
-        let echoed = self.asked.echo.0 == Some(true);
-        let asked_model = self.asked.model.0.take().or_else(|| dialect.model(&self.head)).or_else(|| self.head.query.model.clone());
-        let request = Request {
-            model: asked_model,
-            bytes: self.request_bytes,
-            id: self.head.id.clone(),
-            traceparent: self.head.traceparent,
-            max_tokens: self.asked.bound(),
-            temperature: self.asked.heat(),
-            top_p: self.asked.nucleus(),
-            choices: self.asked.choices(),
-        };
-        let head = self.response.as_ref();
-        let response = Response {
-            status,
-            bytes: self.response_bytes,
-            content_encoding: head.and_then(|r| r.coding).map(|c| c.as_str()),
-            request_id: head.and_then(|r| r.id.clone()),
-            limits: head.map(|r| r.limits).unwrap_or_default(),
-            ..Response::default()
-        };
-        let provider = head.and_then(|r| r.provider);
-        let unseen = self.measure.timeline.holes() > 0 || matches!(how, Over::InputEnded | Over::Evicted | Over::Lost);
-        let hidden = head.map_or(unseen, |r| r.partial);
-        let what = Exchange { dialect, head: &self.head, provider, hidden, request, response, place };
-        Some(self.measure.finish(Ended { at, how, by, stream, readable, echoed, code: None }, what))
     }
 }

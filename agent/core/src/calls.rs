@@ -3,6 +3,7 @@
 use rustc_hash::FxHashMap;
 
 use crate::call::Call;
+use crate::http::coding::Decoder;
 use crate::http::event::ExchangeId;
 use crate::stream::Timestamp;
 
@@ -11,7 +12,8 @@ use crate::stream::Timestamp;
 #[repr(C)]
 pub struct Calls {
     first: Option<(ExchangeId, Counted)>,
-    more: FxHashMap<ExchangeId, Counted>,
+    /// The others: mostly none, on HTTP/2 many.
+    more: Option<Box<FxHashMap<ExchangeId, Counted>>>,
     buffered: usize,
 }
 
@@ -29,7 +31,7 @@ impl Calls {
         self.buffered += counted.buffered;
         match &self.first {
             None => self.first = Some((id, counted)),
-            Some(_) => drop(self.more.insert(id, counted)),
+            Some(_) => drop(self.more.get_or_insert_default().insert(id, counted)),
         }
     }
 
@@ -37,7 +39,7 @@ impl Calls {
     fn counted(&mut self, id: ExchangeId) -> Option<&mut Counted> {
         match &mut self.first {
             Some((first, counted)) if *first == id => Some(counted),
-            _ => self.more.get_mut(&id),
+            _ => self.more.as_mut()?.get_mut(&id),
         }
     }
 
@@ -70,12 +72,24 @@ impl Calls {
         more
     }
 
+    /// What undoes the coding of an exchange's response, as [`Call::lend`] gives it. What it holds is still counted here.
+    pub fn lend(&mut self, id: ExchangeId) -> Option<Decoder> {
+        self.counted(id)?.call.lend()
+    }
+
+    /// Takes back what was lent.
+    pub fn give_back(&mut self, id: ExchangeId, decoder: Decoder) {
+        if let Some(counted) = self.counted(id) {
+            counted.call.give_back(decoder);
+        }
+    }
+
     /// The call of an exchange.
     #[inline]
     pub fn get(&self, id: ExchangeId) -> Option<&Call> {
         let counted = match &self.first {
             Some((first, counted)) if *first == id => Some(counted),
-            _ => self.more.get(&id),
+            _ => self.more.as_ref()?.get(&id),
         };
         counted.map(|counted| counted.call.as_ref())
     }
@@ -89,7 +103,7 @@ impl Calls {
     pub fn remove(&mut self, id: ExchangeId) -> Option<Box<Call>> {
         let counted = match self.first.take_if(|(first, _)| *first == id) {
             Some((_, counted)) => counted,
-            None => self.more.remove(&id)?,
+            None => self.more.as_mut()?.remove(&id)?,
         };
         self.buffered -= counted.buffered;
         Some(counted.call)
@@ -104,7 +118,7 @@ impl Calls {
     /// Every call.
     pub fn iter(&self) -> impl Iterator<Item = (ExchangeId, &Call)> {
         let first = self.first.iter().map(|(id, counted)| (*id, counted.call.as_ref()));
-        first.chain(self.more.iter().map(|(id, counted)| (*id, counted.call.as_ref())))
+        first.chain(self.more.iter().flat_map(|more| more.iter()).map(|(id, counted)| (*id, counted.call.as_ref())))
     }
 
     /// Bytes that all of them have buffered.
@@ -115,7 +129,7 @@ impl Calls {
     /// Gives up what only percentiles need.
     pub fn save(&mut self) {
         self.buffered = 0;
-        for counted in self.first.iter_mut().map(|(_, counted)| counted).chain(self.more.values_mut()) {
+        for counted in self.first.iter_mut().map(|(_, counted)| counted).chain(self.more.iter_mut().flat_map(|more| more.values_mut())) {
             counted.call.forget_gaps();
             counted.buffered = counted.call.buffered();
             self.buffered += counted.buffered;
@@ -124,6 +138,6 @@ impl Calls {
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.first.is_none() && self.more.is_empty()
+        self.first.is_none() && self.more.as_ref().is_none_or(|more| more.is_empty())
     }
 }

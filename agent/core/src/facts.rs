@@ -17,7 +17,7 @@ pub struct Facts {
     /// Why each choice ended.
     pub finished: Vec<(u32, Name)>,
     /// Tokens by the provider's count.
-    pub usage: Option<Usage>,
+    pub usage: Option<Box<Usage>>,
     /// An error inside the answer, and its type where it has one.
     pub failed: Option<Option<Name>>,
     /// Whether the client took the inference back, by a word of its API.
@@ -53,14 +53,14 @@ impl Facts {
                 self.model = self.model.take().or(model);
             }
             LlmEvent::Usage(usage) => {
-                let old = self.usage.unwrap_or_default();
-                self.usage = Some(Usage {
-                    input: usage.input.or(old.input),
-                    output: usage.output.or(old.output),
-                    cache_read: usage.cache_read.or(old.cache_read),
-                    cache_write: usage.cache_write.or(old.cache_write),
-                    reasoning: usage.reasoning.or(old.reasoning),
-                });
+                let known = self.usage.get_or_insert_default();
+                **known = Usage {
+                    input: usage.input.or(known.input),
+                    output: usage.output.or(known.output),
+                    cache_read: usage.cache_read.or(known.cache_read),
+                    cache_write: usage.cache_write.or(known.cache_write),
+                    reasoning: usage.reasoning.or(known.reasoning),
+                };
             }
             LlmEvent::Finished { choice, reason } => {
                 self.hole_since_finish = false;

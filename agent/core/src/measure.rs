@@ -152,7 +152,7 @@ impl Measure {
         let settled = !stream || (self.facts.usage_settled && last_word || !outgrown) && !partial;
         // What is only sent again was counted when it was made.
         let operation = what.dialect.operation(what.head);
-        let usage = self.facts.usage.filter(|u| *u != Usage::default() && settled && operation.is_inference());
+        let usage = self.facts.usage.as_deref().copied().filter(|u| *u != Usage::default() && settled && operation.is_inference());
         let unseen = self.timeline.hole_in_response() || matches!(outcome, Outcome::Lost | Outcome::Truncated);
         if unseen && finished < self.timeline.choices().max(usize::from(stream)) {
             // Some of several choices: which reasons are missing cannot be told.

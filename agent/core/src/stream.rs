@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,28 +15,36 @@ use crate::workload::Container;
 /// An instant, in nanoseconds since the Unix epoch, on the one clock of its tap.
 ///
 /// Taps whose source is a monotonic clock add one offset, measured once, so that differences stay exact.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Timestamp(u64);
+///
+/// One more than the nanoseconds is kept, so that an `Option` of it, of which every inference has a dozen, takes no more room.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp(NonZeroU64);
+
+impl Default for Timestamp {
+    fn default() -> Self {
+        Self(NonZeroU64::MIN)
+    }
+}
 
 impl Timestamp {
-    /// The instant `nanos` nanoseconds after the Unix epoch.
+    /// The instant `nanos` nanoseconds after the Unix epoch; the last two that a `u64` can say are one.
     pub const fn from_unix_nanos(nanos: u64) -> Self {
-        Self(nanos)
+        Self(NonZeroU64::MIN.saturating_add(nanos))
     }
 
     /// Nanoseconds since the Unix epoch.
     pub const fn unix_nanos(self) -> u64 {
-        self.0
+        self.0.get() - 1
     }
 
     /// Time from `earlier` to `self`; zero when `earlier` is later (clocks of merged captures may disagree).
     pub const fn since(self, earlier: Timestamp) -> Duration {
-        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+        Duration::from_nanos(self.nanos_since(earlier))
     }
 
     /// [`Timestamp::since`] in nanoseconds.
     pub const fn nanos_since(self, earlier: Timestamp) -> u64 {
-        self.0.saturating_sub(earlier.0)
+        self.0.get().saturating_sub(earlier.0.get())
     }
 
     /// This instant and `by` later, without overflow.
@@ -46,7 +55,7 @@ impl Timestamp {
 
 impl fmt::Debug for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{:09}", self.0 / 1_000_000_000, self.0 % 1_000_000_000)
+        write!(f, "{}.{:09}", self.unix_nanos() / 1_000_000_000, self.unix_nanos() % 1_000_000_000)
     }
 }
 

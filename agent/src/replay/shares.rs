@@ -1,8 +1,8 @@
 //! A file read by several threads, each of which owns the connections that fall to it by their hash.
 //!
-//! Every thread reads the file, looks at the headers of all packets and takes those of its own connections to its own assembler and pipeline:
-//! no queue, no hand-over, no lock between packets. (A thread that only reads and distributes would read the same headers, and then be
-//! one more link in the chain.) Time passes alike in all of them, because each sees every packet's stamp; ids are made of frame
+//! Every thread looks at the headers of all packets and takes those of its own connections to its own assembler and pipeline: no queue, no hand-over,
+//! no lock between packets. (A thread that only reads and distributes would read the same headers, and then be one more link in the chain.) What the
+//! kernel copies of the file it copies once for all of them ([`Blocks`]). Time passes alike in all of them, because each sees every packet's stamp; ids are made of frame
 //! numbers, which are the same as well. What they yield is merged in the order in which one thread would have yielded it: see [`Order`].
 //!
 //! Bounds (connections, buffered bytes) hold for each thread; only a capture that reaches them can be read differently.
@@ -18,7 +18,7 @@ use tokengauge_core::tls::KeyLog;
 use crate::driver::{Driver, Order, Progress};
 use crate::export::record::Writer;
 use crate::keylog;
-use crate::tap::pcap::Share;
+use crate::tap::pcap::{Blocks, Share};
 use crate::tap::{StopFlag, TapError};
 use crate::vitals::{self, Vitals};
 
@@ -46,7 +46,9 @@ pub(super) fn replay(
     vitals: &Vitals,
     stop: &StopFlag,
 ) -> Result<Read, TapError> {
-    let sources: Result<Vec<_>, _> = (0..threads).map(|n| open(path, Share { number: n, of: threads })).collect();
+    let blocks = Blocks::open(path).map_err(|source| TapError::Io { path: path.display().to_string(), source })?;
+    let share = |number| Share { number, of: threads, blocks: Some(Arc::clone(&blocks)) };
+    let sources: Result<Vec<_>, _> = (0..threads).map(|n| open(path, share(n))).collect();
     let lines = job.out.is_some();
     std::thread::scope(|scope| {
         let (mut bar, mut progress, mut results, mut running) = (None, None, Vec::new(), Vec::new());

@@ -14,10 +14,12 @@ use tokengauge_core::tcp::{Assembler, Counters, Limits, LinkType, Seen, Segment,
 
 use super::Sink;
 
+mod blocks;
 mod file;
 pub mod format;
 mod live;
 
+pub use blocks::Blocks;
 pub use file::FileTap;
 pub use live::{LiveOptions, LiveTap};
 
@@ -55,17 +57,19 @@ impl PcapStats {
 }
 
 /// Which part of a capture's connections a tap takes, when several read the same capture side by side.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub struct Share {
     /// Which part, from 0.
     pub number: u32,
     /// Of how many.
     pub of: u32,
+    /// What all of them read, where it is one file that they read together.
+    pub blocks: Option<Arc<Blocks>>,
 }
 
 impl Share {
     /// All connections.
-    pub const ALL: Self = Self { number: 0, of: 1 };
+    pub const ALL: Self = Self { number: 0, of: 1, blocks: None };
 }
 
 /// A captured frame where it was read.
@@ -174,7 +178,7 @@ impl<'a> Driver<'a> {
     #[inline]
     fn frames(&mut self, batch: &mut Batch<'_>) {
         let Batch { frames, len, looked, seen } = batch;
-        let Share { number, of } = self.share;
+        let Share { number, of, .. } = self.share;
         let frames = &frames[..std::mem::take(len)];
         for ((frame, looked), seen) in frames.iter().zip(&mut *looked).zip(&mut *seen) {
             *looked = match frame.parse() {

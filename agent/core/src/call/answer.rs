@@ -17,7 +17,7 @@ impl Call {
     pub(super) fn answer(&self, skeleton: &Skeleton, http_error: bool, how: Over, cx: &mut Scratch<'_>) -> Option<Whole> {
         let mut dialect = self.dialect?;
         // What the head said stays.
-        let Facts { ref server, unread, recognised, usage, .. } = self.measure.facts;
+        let Facts { ref server, unread, recognised, ref usage, .. } = self.measure.facts;
         let mut facts = Facts { server: server.clone(), unread, recognised, ..Facts::default() };
         let body = match skeleton.finish() {
             Ok(body) if how == Over::Complete => body,
@@ -33,7 +33,7 @@ impl Call {
             return Some(Whole { facts, dialect, readable: true });
         }
         // What the head counted is the answer's, where its body does not say it better.
-        facts.usage = usage;
+        facts.usage.clone_from(usage);
         cx.events.clear();
         let mut kind = dialect.reader().answer(body, cx.events);
         if kind == FrameKind::Unknown {

@@ -243,9 +243,7 @@ struct InvokeReader {
 impl Reader for InvokeReader {
     fn head(&mut self, head: &ResponseHead, out: &mut Vec<LlmEvent>) {
         // A whole answer's counts, where its body has none.
-        if let (input, output) = head.tokens
-            && (input.is_some() || output.is_some())
-        {
+        if let Some((input, output)) = head.tokens.as_deref().copied() {
             out.push(LlmEvent::Usage(Usage { input, output, ..Usage::default() }));
         }
     }

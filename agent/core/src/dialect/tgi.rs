@@ -90,8 +90,8 @@ impl Dialect for Embed {
 
 /// What the head of an answer says about tokens and times.
 pub(super) fn from_head(head: &ResponseHead, out: &mut Vec<LlmEvent>) {
-    if head.tokens != (None, None) {
-        out.push(LlmEvent::Usage(Usage { input: head.tokens.0, output: head.tokens.1, ..Usage::default() }));
+    if let Some((input, output)) = head.tokens.as_deref().copied() {
+        out.push(LlmEvent::Usage(Usage { input, output, ..Usage::default() }));
     }
     if let Some(timing) = head.timing.as_deref() {
         out.push(LlmEvent::Server(*timing));

@@ -2,18 +2,18 @@
 //! of the bytes that completed it. Output goes through one fixed buffer: a bomb costs time until its bound, never memory.
 
 mod brotli;
+mod inflate;
 mod zstd;
 
-use flate2::{Decompress, FlushDecompress, Status};
-
 use self::brotli::Brotli;
+use self::inflate::{Inflate, Stop};
 use self::zstd::Zstd;
 use crate::anomaly::Anomaly;
 use crate::http::head::Coding;
 
-/// Bytes of state that an inflater of gzip or deflate holds.
+/// Bytes of state that zlib's inflater holds.
 pub const INFLATE_BYTES: usize = 40 << 10;
-/// Bytes of output at a time.
+/// Bytes of output at a time, where a library writes them.
 const BUFFER: usize = 8 << 10;
 /// Output beyond this must not exceed [`MAX_RATIO`] times the input.
 pub const FREE_OUTPUT: u64 = 16 << 20;
@@ -27,29 +27,29 @@ pub struct Decoder {
     inner: Inner,
     input: u64,
     output: u64,
-    buffer: Box<[u8; BUFFER]>,
 }
 
 #[derive(Debug)]
 enum Inner {
     Gzip {
         header: Header,
-        inflate: Decompress,
+        inflate: Inflate,
+        /// Bytes of the checksum and the length that are to come behind the stream. TCP has checksums, and what is read must make sense.
         trailer: u8,
     },
     /// `deflate`, before its first two bytes say whether it is zlib or raw.
     Deflate {
         first: Option<u8>,
     },
-    Inflate(Decompress),
-    Brotli(Brotli),
-    Zstd(Zstd),
+    Inflate(Inflate),
+    Brotli(Brotli, Box<[u8; BUFFER]>),
+    Zstd(Zstd, Box<[u8; BUFFER]>),
     /// The stream ended as it should; what follows is none of it.
     Ended,
     Broken,
 }
 
-/// What one call of an inflater did.
+/// What one call of a library's inflater did.
 struct Step {
     /// Bytes of input that were used.
     used: usize,
@@ -59,50 +59,64 @@ struct Step {
     ended: bool,
 }
 
-/// An algorithm that inflates.
-trait Inflate {
+/// A library's inflater.
+trait Library {
     /// Inflates as much of `input` as there is room for in `output`. When room is left, the input gives no more than that.
     fn step(&mut self, input: &[u8], output: &mut [u8]) -> Result<Step, Anomaly>;
 }
 
-impl Inflate for Decompress {
-    fn step(&mut self, input: &[u8], output: &mut [u8]) -> Result<Step, Anomaly> {
-        let before = (self.total_in(), self.total_out());
-        let status = self.decompress(input, output, FlushDecompress::None).map_err(|_| Anomaly::BadCoding)?;
-        let (used, made) = ((self.total_in() - before.0) as usize, (self.total_out() - before.1) as usize);
-        Ok(Step { used, made, ended: status == Status::StreamEnd })
+/// Bytes that went in and came out.
+#[derive(Debug)]
+struct Scale<'d> {
+    input: u64,
+    output: &'d mut u64,
+}
+
+impl Scale<'_> {
+    /// So many bytes came out.
+    fn made(&mut self, count: usize) -> Result<(), Anomaly> {
+        *self.output += count as u64;
+        let bomb = *self.output > FREE_OUTPUT && *self.output / MAX_RATIO > self.input;
+        if bomb { Err(Anomaly::DecompressionBomb) } else { Ok(()) }
     }
 }
 
 impl Decoder {
     /// A decoder for `coding`; `None` when it is not supported.
     pub fn new(coding: Coding) -> Option<Self> {
+        let buffer = || Box::new([0; BUFFER]);
         let inner = match coding {
-            Coding::Gzip => Inner::Gzip { header: Header::default(), inflate: Decompress::new(false), trailer: 0 },
+            Coding::Gzip => Inner::Gzip { header: Header::default(), inflate: Inflate::default(), trailer: 0 },
             Coding::Deflate => Inner::Deflate { first: None },
-            Coding::Brotli => Inner::Brotli(Brotli::new()),
-            Coding::Zstd => Inner::Zstd(Zstd::new()?),
+            Coding::Brotli => Inner::Brotli(Brotli::new(), buffer()),
+            Coding::Zstd => Inner::Zstd(Zstd::new()?, buffer()),
             Coding::Unsupported(_) => return None,
         };
-        Some(Self { coding, inner, input: 0, output: 0, buffer: Box::new([0; BUFFER]) })
+        Some(Self { coding, inner, input: 0, output: 0 })
+    }
+
+    /// Takes the decoder out of its place: what stays is one that reads nothing.
+    pub fn take(&mut self) -> Self {
+        let left = Self { inner: Inner::Broken, ..*self };
+        std::mem::replace(self, left)
     }
 
     /// Bytes of memory that are held.
+    #[inline]
     pub fn buffered(&self) -> usize {
-        BUFFER
-            + match &self.inner {
-                Inner::Gzip { .. } | Inner::Inflate(_) => INFLATE_BYTES,
-                Inner::Brotli(brotli) => brotli.buffered(),
-                Inner::Zstd(zstd) => zstd.buffered(),
-                Inner::Deflate { .. } | Inner::Ended | Inner::Broken => 0,
-            }
+        match &self.inner {
+            Inner::Gzip { inflate, .. } | Inner::Inflate(inflate) => inflate.buffered(),
+            Inner::Brotli(brotli, _) => BUFFER + brotli.buffered(),
+            Inner::Zstd(zstd, _) => BUFFER + zstd.buffered(),
+            Inner::Deflate { .. } | Inner::Ended | Inner::Broken => 0,
+        }
     }
 
     /// What comes next is another body of the same coding.
     pub fn restart(&mut self) {
         if let Inner::Gzip { header, inflate, trailer } = &mut self.inner {
             (*header, *trailer) = (Header::default(), 0);
-            inflate.reset(false);
+            inflate.restart();
         } else if let Some(fresh) = Self::new(self.coding) {
             self.inner = fresh.inner;
         }
@@ -128,8 +142,8 @@ impl Decoder {
 
     fn run(&mut self, mut bytes: &[u8], out: &mut impl FnMut(&[u8])) -> Result<(), Anomaly> {
         self.input += bytes.len() as u64;
-        let Self { inner, input, output, buffer, .. } = self;
-        let mut run = |inflate: &mut dyn Inflate, bytes: &mut &[u8]| run(inflate, bytes, &mut buffer[..], output, *input, out);
+        let Self { inner, input, output, .. } = self;
+        let mut scale = Scale { input: *input, output };
         loop {
             match inner {
                 Inner::Ended | Inner::Broken => return Ok(()),
@@ -140,11 +154,18 @@ impl Decoder {
                         bytes = rest;
                         continue;
                     };
+                    let mut inflate = Inflate::default();
                     // RFC 1950 §2.2: method 8, and the two bytes are a multiple of 31.
-                    let zlib = cmf & 0x0f == 8 && (u16::from(cmf) << 8 | u16::from(*byte)).is_multiple_of(31);
-                    let mut inflate = Decompress::new(zlib);
-                    // The first byte gives no output in either form.
-                    inflate.step(&[cmf], &mut [0])?;
+                    if cmf & 0x0f == 8 && (u16::from(cmf) << 8 | u16::from(*byte)).is_multiple_of(31) {
+                        // A window of 32 KiB at most, and no dictionary.
+                        if cmf > 0x7f || byte & 0x20 != 0 {
+                            return Err(Anomaly::BadCoding);
+                        }
+                        bytes = rest;
+                    } else {
+                        // It holds no whole symbol.
+                        inflate.step(&mut &[cmf][..])?;
+                    }
                     *inner = Inner::Inflate(inflate);
                 }
                 Inner::Gzip { header, inflate, trailer } => {
@@ -160,52 +181,107 @@ impl Decoder {
                         }
                         // Another member may follow (RFC 1952 §2.2).
                         *header = Header::default();
-                        inflate.reset(false);
+                        inflate.restart();
                         continue;
                     }
-                    if !run(inflate, &mut bytes)? {
+                    if !steps(inflate, &mut bytes, &mut scale, out)? {
                         return Ok(());
                     }
-                    *trailer = 8;
+                    *trailer = TRAILER - inflate.surplus();
                 }
                 Inner::Inflate(inflate) => {
-                    if !run(inflate, &mut bytes)? {
+                    if !steps(inflate, &mut bytes, &mut scale, out)? {
                         return Ok(());
                     }
                     *inner = Inner::Ended;
                 }
-                Inner::Brotli(brotli) => {
-                    if !run(brotli, &mut bytes)? {
+                Inner::Brotli(brotli, buffer) => {
+                    if !run(brotli, &mut bytes, &mut buffer[..], &mut scale, out)? {
                         return Ok(());
                     }
                     *inner = Inner::Ended;
                 }
-                Inner::Zstd(zstd) => {
+                Inner::Zstd(zstd, buffer) => {
                     // Frames follow each other until the body ends (RFC 8878 §3).
-                    run(zstd, &mut bytes)?;
+                    run(zstd, &mut bytes, &mut buffer[..], &mut scale, out)?;
                     return Ok(());
                 }
             }
         }
     }
+
+    /// Whether [`Decoder::piece`] may be used: gzip, within its stream.
+    pub fn is_within(&self) -> bool {
+        matches!(&self.inner, Inner::Gzip { header: Header { done: true, .. }, trailer: 0, .. })
+    }
+
+    /// Inflates what `bytes` begin with, and takes it off: as much as lies in one piece, which is mostly all of it. What was made is
+    /// [`Decoder::text`]. What is left is for [`Decoder::push`], and be it nothing. Returns whether that is needed.
+    ///
+    /// # Errors
+    /// As [`Decoder::push`].
+    #[inline]
+    pub fn piece(&mut self, bytes: &mut &[u8]) -> Result<bool, Anomaly> {
+        let Inner::Gzip { inflate, trailer, .. } = &mut self.inner else { return Ok(true) };
+        let before = bytes.len();
+        let done = inflate.step(bytes).and_then(|stop| {
+            self.input += (before - bytes.len()) as u64;
+            Scale { input: self.input, output: &mut self.output }.made(inflate.text().len())?;
+            if stop == Stop::End {
+                *trailer = TRAILER - inflate.surplus();
+            }
+            Ok(stop != Stop::Input)
+        });
+        if done.is_err() {
+            self.inner = Inner::Broken;
+        }
+        done
+    }
+
+    /// What the last [`Decoder::piece`] made.
+    #[inline]
+    pub fn text(&self) -> &[u8] {
+        if let Inner::Gzip { inflate, .. } = &self.inner { inflate.text() } else { &[] }
+    }
+
+    /// The memory that [`Decoder::piece`] will most likely need.
+    #[inline]
+    pub fn near(&self) -> &[u8] {
+        if let Inner::Gzip { inflate, .. } = &self.inner { inflate.near() } else { &[] }
+    }
 }
 
+/// Bytes behind a gzip stream (RFC 1952 §2.3.1): more than an inflater takes too many.
+const TRAILER: u8 = 8;
+
 /// Inflates until the input is used up (false) or the stream ends (true).
+fn steps(inflate: &mut Inflate, bytes: &mut &[u8], scale: &mut Scale<'_>, out: &mut impl FnMut(&[u8])) -> Result<bool, Anomaly> {
+    loop {
+        let stop = inflate.step(bytes)?;
+        scale.made(inflate.text().len())?;
+        if !inflate.text().is_empty() {
+            out(inflate.text());
+        }
+        match stop {
+            Stop::Input => return Ok(false),
+            Stop::End => return Ok(true),
+            Stop::Window => {}
+        }
+    }
+}
+
+/// The same with a library.
 fn run(
-    inflate: &mut dyn Inflate,
+    inflate: &mut dyn Library,
     bytes: &mut &[u8],
     buffer: &mut [u8],
-    total: &mut u64,
-    input: u64,
+    scale: &mut Scale<'_>,
     out: &mut impl FnMut(&[u8]),
 ) -> Result<bool, Anomaly> {
     loop {
         let step = inflate.step(bytes, buffer)?;
         *bytes = &bytes[step.used..];
-        *total += step.made as u64;
-        if *total > FREE_OUTPUT && *total / MAX_RATIO > input {
-            return Err(Anomaly::DecompressionBomb);
-        }
+        scale.made(step.made)?;
         if step.made > 0 {
             out(&buffer[..step.made]);
         }
@@ -482,7 +558,7 @@ mod tests {
             let mut decoder = Decoder::new(coding).unwrap();
             let mut made = 0;
             assert_eq!(decoder.push(&bomb, &mut |b| made += b.len()), Err(Anomaly::DecompressionBomb), "{}", coding.as_str());
-            assert!(made as u64 <= FREE_OUTPUT + BUFFER as u64);
+            assert!(made as u64 <= FREE_OUTPUT + (32 << 10));
             assert_eq!(decoder.push(&bomb, &mut |_| made += 1), Ok(()));
             assert!(decoder.buffered() <= BUFFER, "{}", coding.as_str());
         }

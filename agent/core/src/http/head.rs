@@ -62,8 +62,8 @@ pub struct RequestHead {
     pub coding: Option<Coding>,
     /// The body.
     pub body: BodyLength,
-    /// `traceparent`.
-    pub traceparent: Option<TraceParent>,
+    /// `traceparent`. This and what few answers have is boxed: an exchange keeps its heads to its end.
+    pub traceparent: Option<Box<TraceParent>>,
     /// `x-request-id`.
     pub id: Option<Name>,
     /// Whether an `anthropic-version` header is there.
@@ -100,6 +100,9 @@ pub struct Limits {
     pub remaining_tokens: Option<u64>,
 }
 
+/// Tokens as a head counts them: of the request, of the answer.
+pub type Tokens = (Option<u64>, Option<u64>);
+
 /// The methods that matter here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Method {
@@ -131,11 +134,11 @@ pub struct ResponseHead {
     /// `x-request-id` of the response.
     pub id: Option<Name>,
     /// Rate limits and when to come back.
-    pub limits: Limits,
+    pub limits: Option<Box<Limits>>,
     /// `x-amzn-errortype`: the class of an error whose body does not name it.
     pub error_type: Option<Name>,
     /// `x-amzn-bedrock-{input,output}-token-count`; `x-prompt-tokens` and `x-generated-tokens` (TGI), `x-compute-tokens` (TEI).
-    pub tokens: (Option<u64>, Option<u64>),
+    pub tokens: Option<Box<Tokens>>,
     /// To which protocol the server changes, with status 101.
     pub upgrade: Option<Upgrade>,
     /// What TGI and TEI say of their own time: `x-queue-time`, `x-total-time`, `x-time-per-token`. Only with answers that are no
@@ -204,7 +207,7 @@ pub struct Fields {
     processing_ms: Option<f64>,
     limits: Limits,
     error_type: Option<Name>,
-    tokens: (Option<u64>, Option<u64>),
+    tokens: Tokens,
     timing: ServerTiming,
 }
 
@@ -331,7 +334,7 @@ impl Fields {
             media: self.media,
             coding: self.coding,
             body,
-            traceparent: self.traceparent,
+            traceparent: self.traceparent.map(Box::new),
             id: self.request_id,
             anthropic: self.anthropic,
             upgrade: self.upgrade,
@@ -351,9 +354,9 @@ impl Fields {
             provider: self.provider,
             processing_ms: self.processing_ms,
             id: self.request_id,
-            limits: self.limits,
+            limits: (self.limits != Limits::default()).then(|| Box::new(self.limits)),
             error_type: self.error_type,
-            tokens: self.tokens,
+            tokens: (self.tokens != Tokens::default()).then(|| Box::new(self.tokens)),
             timing: (self.timing != ServerTiming::default()).then(|| Box::new(self.timing)),
             upgrade: self.upgrade,
             deflate: self.deflate,

@@ -24,8 +24,20 @@ impl Pipeline {
             all ^= lane.map_or(0, Lane::touch);
             rest += usize::from(*tag == 0);
         }
-        for lane in lanes.iter().flatten() {
+        let (mut decoders, mut coded) = ([None; SOON], false);
+        for (decoder, lane) in decoders.iter_mut().zip(lanes.iter().flatten()) {
             all ^= u64::from(lane.shape().touch());
+            *decoder = self.lanes.decoder(lane);
+            coded |= decoder.is_some();
+        }
+        if coded {
+            let mut windows: [&[u8]; SOON] = [&[]; SOON];
+            for (window, decoder) in windows.iter_mut().zip(decoders.iter().flatten()) {
+                *window = decoder.near();
+            }
+            for window in windows {
+                all ^= window.iter().step_by(64).fold(0, |all, byte| all ^ u64::from(*byte));
+            }
         }
         std::hint::black_box(all);
         if rest > 0 {

@@ -13,7 +13,8 @@ use crate::stream::{Direction, Timestamp};
 /// The conversations on one connection, by their streams.
 #[derive(Debug, Default)]
 pub(super) struct Tunnels {
-    open: FxHashMap<ExchangeId, Box<Socket>>,
+    /// Made for the first one, which most connections never have.
+    open: Option<Box<FxHashMap<ExchangeId, Box<Socket>>>>,
     buffered: usize,
 }
 
@@ -24,7 +25,7 @@ impl Tunnels {
             Some(socket) => {
                 let socket = Box::new(socket.on_stream(id));
                 self.buffered += socket.buffered();
-                self.open.insert(id, socket);
+                self.open.get_or_insert_default().insert(id, socket);
             }
             // What comes on the stream belongs to nobody.
             None => sink.stats.anomalies.count(Anomaly::Upgraded),
@@ -48,7 +49,7 @@ impl Tunnels {
         else {
             return Some(event);
         };
-        if !self.open.contains_key(&id) {
+        if !self.open.as_ref().is_some_and(|open| open.contains_key(&id)) {
             return Some(event);
         }
         self.step(id, sink, |socket, desk| match event {
@@ -70,7 +71,7 @@ impl Tunnels {
 
     /// Lets a conversation work. One that nobody recognises is let go, and none that goes wrong takes the connection with it.
     fn step(&mut self, id: ExchangeId, sink: &mut Sink<'_>, work: impl FnOnce(&mut Socket, &mut Desk<'_>)) {
-        let Some(socket) = self.open.get_mut(&id) else { return };
+        let Some(socket) = self.open.as_mut().and_then(|open| open.get_mut(&id)) else { return };
         let (before, mute) = (socket.buffered(), sink.mute.take());
         sink.socket(socket, work);
         self.buffered = self.buffered + socket.buffered() - before;
@@ -80,15 +81,19 @@ impl Tunnels {
         }
     }
 
+    fn all(&self) -> impl Iterator<Item = (&ExchangeId, &Box<Socket>)> {
+        self.open.iter().flat_map(|open| open.iter())
+    }
+
     fn forget(&mut self, id: ExchangeId) {
-        if let Some(socket) = self.open.remove(&id) {
+        if let Some(socket) = self.open.as_mut().and_then(|open| open.remove(&id)) {
             self.buffered -= socket.buffered();
         }
     }
 
     /// Turns whose API has ended for some time are over.
     pub(super) fn give_up(&mut self, ended: impl Fn(Timestamp) -> bool, sink: &mut Sink<'_>) {
-        let mut due: Vec<ExchangeId> = self.open.iter().filter(|(_, s)| s.has_ended(&ended)).map(|(id, _)| *id).collect();
+        let mut due: Vec<ExchangeId> = self.all().filter(|(_, s)| s.has_ended(&ended)).map(|(id, _)| *id).collect();
         due.sort_unstable();
         for id in due {
             self.step(id, sink, |socket, desk| socket.give_up(&ended, desk));
@@ -97,18 +102,18 @@ impl Tunnels {
 
     /// Whether a turn waits for no more than time to pass.
     pub(super) fn has_ended(&self, ended: impl Fn(Timestamp) -> bool) -> bool {
-        self.open.values().any(|socket| socket.has_ended(&ended))
+        self.all().any(|(_, socket)| socket.has_ended(&ended))
     }
 
     /// Gives up what only percentiles need.
     pub(super) fn save(&mut self) {
-        self.open.values_mut().for_each(|socket| socket.forget_gaps());
-        self.buffered = self.open.values().map(|socket| socket.buffered()).sum();
+        self.open.iter_mut().flat_map(|open| open.values_mut()).for_each(|socket| socket.forget_gaps());
+        self.buffered = self.all().map(|(_, socket)| socket.buffered()).sum();
     }
 
     /// Turns that run.
     pub(super) fn in_flight(&self) -> usize {
-        self.open.values().map(|socket| socket.in_flight()).sum()
+        self.all().map(|(_, socket)| socket.in_flight()).sum()
     }
 
     /// Bytes that all of them have buffered.
@@ -118,6 +123,6 @@ impl Tunnels {
 
     /// Whether there is none.
     pub(super) fn is_empty(&self) -> bool {
-        self.open.is_empty()
+        self.open.as_ref().is_none_or(|open| open.is_empty())
     }
 }

@@ -61,7 +61,7 @@ impl Turn {
             model: asked.model.0.clone().or_else(|| head.query.model.clone()).or(model),
             bytes: self.request_bytes,
             id: head.id.clone(),
-            traceparent: head.traceparent,
+            traceparent: head.traceparent.as_deref().copied(),
             max_tokens: asked.bound(),
             temperature: asked.heat(),
             top_p: asked.nucleus(),
@@ -72,7 +72,7 @@ impl Turn {
             bytes: self.response_bytes,
             content_encoding: None,
             request_id: answer.id.clone(),
-            limits: answer.limits,
+            limits: answer.limits.as_deref().copied().unwrap_or_default(),
             ..Response::default()
         };
         let what = Exchange { dialect, head, provider: answer.provider, hidden: false, request, response, place };

@@ -15,6 +15,7 @@ use tokengauge_core::tcp::Limits;
 
 use crate::tap::{Sink, StopFlag, Tap, TapError};
 
+use super::blocks::Reader;
 use super::format::{Bad, Format, Step};
 use super::{Batch, Driver, Frame, PcapStats, Share};
 
@@ -35,6 +36,7 @@ pub struct FileTap {
 enum Input {
     Stream(Box<dyn Read + Send>),
     File(File),
+    Shared(Reader),
 }
 
 /// How far the reading is.
@@ -80,7 +82,8 @@ impl FileTap {
     /// the first of them.
     #[must_use]
     pub fn sharing(self, share: Share) -> Self {
-        Self { share, ..self }
+        let shared = share.blocks.clone().map(|blocks| Input::Shared(Reader::new(blocks)));
+        Self { share, input: shared.unwrap_or(self.input), ..self }
     }
 
     /// The size of the file in bytes, where it has one: what [`FileTap::progress`] will reach.
@@ -106,7 +109,7 @@ impl Tap for FileTap {
 
     fn run(mut self: Box<Self>, sink: &mut dyn Sink, stop: &StopFlag) -> Result<(), TapError> {
         let mut driver = Driver::new(self.limits, sink, self.stats.clone());
-        driver.share = self.share;
+        driver.share = self.share.clone();
         let result = self.read(&mut driver, stop);
         driver.finish();
         result
@@ -116,15 +119,11 @@ impl Tap for FileTap {
 impl FileTap {
     fn read(&mut self, driver: &mut Driver<'_>, stop: &StopFlag) -> Result<(), TapError> {
         let mut place = Place::default();
-        match &mut self.input {
-            Input::Stream(input) => {
-                let mut input = std::mem::replace(input, Box::new(std::io::empty()));
-                self.read_stream(&mut input, &mut place, driver, stop)
-            }
-            Input::File(file) => {
-                let mut file = file.try_clone().map_err(|source| TapError::Io { path: self.path.clone(), source })?;
-                self.read_stream(&mut file, &mut place, driver, stop)
-            }
+        // Whoever returns lets go of the input: nobody waits for it.
+        match std::mem::replace(&mut self.input, Input::Stream(Box::new(std::io::empty()))) {
+            Input::Stream(mut input) => self.read_stream(&mut input, &mut place, driver, stop),
+            Input::File(mut file) => self.read_stream(&mut file, &mut place, driver, stop),
+            Input::Shared(mut reader) => self.read_shared(&mut reader, &mut place, driver, stop),
         }
     }
 
@@ -144,20 +143,47 @@ impl FileTap {
             end += read;
             begin += self.records(&buffer[begin..end], place, driver)?;
             if read == 0 {
-                let (left, needed) = (end - begin, place.needed);
-                let what = match (place.offset, left, place.skip) {
-                    (0, 0, _) => "the file is empty".into(),
-                    (_, 0, 0) => return Ok(()),
-                    (_, 0, skip) => format!("the file is cut short: {skip} more bytes belong to its last block"),
-                    _ => format!("the file is cut short: {left} bytes are left of a record of at least {needed}"),
-                };
-                return Err(self.bad(place.offset, Bad(what)));
+                return self.ended(place, end - begin);
             }
             if place.needed > buffer.len() {
                 buffer.resize(place.needed, 0);
             }
         }
         Ok(())
+    }
+
+    /// Reads the blocks that others read as well.
+    fn read_shared(&self, reader: &mut Reader, place: &mut Place, driver: &mut Driver<'_>, stop: &StopFlag) -> Result<(), TapError> {
+        // what is at hand of a record that goes on in the next block
+        let mut begun = Vec::new();
+        while !stop.is_set() {
+            let next = reader.next().map_err(|source| TapError::Io { path: self.path.clone(), source })?;
+            let Some(mut block) = next else { return self.ended(place, begun.len()) };
+            while !begun.is_empty() && !block.is_empty() {
+                let (more, rest) = block.split_at(place.needed.saturating_sub(begun.len()).clamp(1, block.len()));
+                begun.extend_from_slice(more);
+                block = rest;
+                let used = self.records(&begun, place, driver)?;
+                begun.drain(..used);
+            }
+            if !block.is_empty() {
+                let used = self.records(block, place, driver)?;
+                begun.extend_from_slice(&block[used..]);
+            }
+        }
+        Ok(())
+    }
+
+    /// The input has ended, and so many bytes are left.
+    fn ended(&self, place: &Place, left: usize) -> Result<(), TapError> {
+        let needed = place.needed;
+        let what = match (place.offset, left, place.skip) {
+            (0, 0, _) => "the file is empty".into(),
+            (_, 0, 0) => return Ok(()),
+            (_, 0, skip) => format!("the file is cut short: {skip} more bytes belong to its last block"),
+            _ => format!("the file is cut short: {left} bytes are left of a record of at least {needed}"),
+        };
+        Err(self.bad(place.offset, Bad(what)))
     }
 
     /// Hands on the records that `bytes` begin with. Returns how many bytes were used.
@@ -220,6 +246,7 @@ mod tests {
     use tokengauge_core::tcp::LinkType;
     use tokengauge_core::tcp::build::{Conversation, Packet, PcapWriter, Who};
 
+    use super::super::Blocks;
     use super::*;
 
     /// What came out of a capture.
@@ -377,6 +404,40 @@ mod tests {
         assert_eq!(got.data, expected.data);
         // the stray frames of the unreadable interface are stamped with their own, early, instant
         assert!(got.instants.iter().all(|at| at.unix_nanos() == 0));
+    }
+
+    #[test]
+    fn two_that_share_a_file_read_what_one_reads() {
+        for file in [pcap(true, false, 65_535), section(true, &packets())] {
+            for (len, size) in
+                [(file.len(), 1), (file.len(), 16), (file.len(), 1000), (file.len(), 1 << 20), (file.len() - 3, 100), (10, 4)]
+            {
+                let (alone, end) = read(&file[..len], 1 << 20);
+                let mut kept = tempfile::tempfile().unwrap();
+                std::io::Write::write_all(&mut kept, &file[..len]).unwrap();
+                let blocks = Arc::new(Blocks::new(kept, size));
+                let tap = |number| {
+                    let share = Share { number, of: 2, blocks: Some(Arc::clone(&blocks)) };
+                    FileTap::from_reader("x.pcap", Box::new(std::io::empty()), Limits::default()).sharing(share)
+                };
+                let run = |tap: FileTap| {
+                    let mut got = Got::default();
+                    let result = Box::new(tap).run(&mut got, &StopFlag::default());
+                    (got, result.map_err(|error| error.to_string()))
+                };
+                let (one, other) = (tap(0), tap(1));
+                let [one, other] = std::thread::scope(|scope| {
+                    let running = [scope.spawn(|| run(one)), scope.spawn(|| run(other))];
+                    running.map(|thread| thread.join().unwrap())
+                });
+                let end = end.map_err(|error| error.to_string());
+                assert!(one.1 == end && other.1 == end, "{end:?}, {:?}, {:?}, blocks of {size}", one.1, other.1);
+                // There is one connection: one of them has it.
+                let (has, none) = if one.0.opens > 0 { (one.0, other.0) } else { (other.0, one.0) };
+                assert_eq!(has, alone, "blocks of {size}");
+                assert_eq!((none.opens, none.data, none.ticks), (0, [vec![], vec![]], alone.ticks));
+            }
+        }
     }
 
     #[test]

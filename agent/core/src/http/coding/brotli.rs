@@ -2,7 +2,7 @@
 
 use brotli_decompressor::{Allocator, BrotliDecompressStream, BrotliResult, BrotliState, HuffmanCode, SliceWrapper, SliceWrapperMut};
 
-use super::{Inflate, Step};
+use super::{Library, Step};
 use crate::anomaly::Anomaly;
 
 /// A brotli stream.
@@ -20,7 +20,7 @@ impl Brotli {
     }
 }
 
-impl Inflate for Brotli {
+impl Library for Brotli {
     fn step(&mut self, input: &[u8], output: &mut [u8]) -> Result<Step, Anomaly> {
         let (mut left, mut used, mut room, mut made, mut total) = (input.len(), 0, output.len(), 0, 0);
         let result = BrotliDecompressStream(&mut left, &mut used, input, &mut room, &mut made, output, &mut total, &mut self.0);

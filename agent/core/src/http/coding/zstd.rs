@@ -2,7 +2,7 @@
 
 use zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer};
 
-use super::{Inflate, Step};
+use super::{Library, Step};
 use crate::anomaly::Anomaly;
 
 /// Largest window, as its binary logarithm (RFC 9659 §3).
@@ -33,7 +33,7 @@ impl Zstd {
     }
 }
 
-impl Inflate for Zstd {
+impl Library for Zstd {
     fn step(&mut self, input: &[u8], output: &mut [u8]) -> Result<Step, Anomaly> {
         let mut from = InBuffer::around(input);
         let mut to = OutBuffer::around(output);
