@@ -10,7 +10,7 @@
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use tokengauge_core::inference::Inference;
@@ -24,6 +24,10 @@ use crate::export::Exporter;
 use crate::health::{Health, Part, Watched};
 use crate::tap::{StopFlag, TapError};
 use crate::vitals::{Report, Slot, TapClock, Vitals};
+
+mod exporting;
+
+use exporting::Exporting;
 
 /// From the stop to the end, all in all: within the 5 seconds that are promised, with a margin for the process itself.
 pub const STOP_WITHIN: Duration = Duration::from_millis(4_500);
@@ -300,129 +304,6 @@ impl Progress for OnTap {
 
     fn reached(&mut self, at: Timestamp) {
         self.vitals.lag(self.slot, self.clock.now().since(at));
-    }
-}
-
-/// The export thread.
-struct Exporting {
-    part: Arc<Part>,
-    inbox: Receiver<Event>,
-    enricher: Option<Enricher>,
-    /// Inferences that have waited for a name.
-    ready: Vec<Box<Inference>>,
-    taps: Vec<JoinHandle<()>>,
-    exporters: Vec<Box<dyn Exporter>>,
-    all: Arc<Mutex<Aggregator>>,
-    vitals: Arc<Vitals>,
-    failed: Arc<Failures>,
-    stop: StopFlag,
-    every: Duration,
-}
-
-impl Exporting {
-    /// Until every tap has ended, or was told to and did not; what could not be delivered.
-    fn run(mut self) -> Vec<String> {
-        let (mut shown, mut stopped, mut undelivered) = (now(), None, Vec::new());
-        let mut live = self.taps.len();
-        while live > 0 {
-            match self.inbox.recv_timeout(self.every.min(Duration::from_millis(50))) {
-                Ok(event) => live -= usize::from(self.take(event)),
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => break,
-            }
-            self.part.beat();
-            let time = now();
-            self.named(time);
-            if time.duration_since(shown) >= self.every {
-                shown = time;
-                self.show();
-            }
-            if self.stop.is_set() && self.taps.iter().all(JoinHandle::is_finished) {
-                break;
-            }
-            if self.stop.is_set() && time.duration_since(*stopped.get_or_insert(time)) > TAPS_WITHIN {
-                undelivered.push(format!("{live} of {} taps did not stop in time", self.taps.len()));
-                break;
-            }
-        }
-        let deadline = stopped.unwrap_or_else(now) + STOP_WITHIN - Duration::from_millis(200);
-        while let Ok(event) = self.inbox.try_recv() {
-            self.take(event);
-        }
-        if let Some(enricher) = &mut self.enricher {
-            let rest = enricher.rest(now(), wall());
-            rest.into_iter().for_each(|inference| self.hand_out(&inference));
-        }
-        for tap in self.taps.drain(..).filter(JoinHandle::is_finished) {
-            if tap.join().is_err() {
-                self.failed.add("a tap panicked".to_owned());
-                undelivered.push("a tap panicked".to_owned());
-            }
-        }
-        self.show();
-        for exporter in &mut self.exporters {
-            if let Err(error) = exporter.shutdown(deadline.saturating_duration_since(now())) {
-                undelivered.push(error.to_string());
-            }
-        }
-        undelivered
-    }
-
-    /// Whether it was a tap's last.
-    fn take(&mut self, event: Event) -> bool {
-        match event {
-            Event::Inference(inference) => {
-                self.vitals.count_taken();
-                let named = match &mut self.enricher {
-                    Some(enricher) => enricher.push(inference, now(), wall()),
-                    None => Some(inference),
-                };
-                if let Some(inference) = named {
-                    self.hand_out(&inference);
-                }
-                false
-            }
-            Event::TapEnded { name, result } => {
-                match result {
-                    Ok(()) => tracing::debug!(tap = name, "tap ended"),
-                    Err(error) => {
-                        tracing::error!(tap = name, "{error}");
-                        self.failed.add(error.to_string());
-                    }
-                }
-                true
-            }
-        }
-    }
-
-    /// Hands out what has waited for a name.
-    fn named(&mut self, time: Instant) {
-        let Some(enricher) = &mut self.enricher else { return };
-        let mut ready = std::mem::take(&mut self.ready);
-        enricher.due(time, wall(), &mut ready);
-        ready.drain(..).for_each(|inference| self.hand_out(&inference));
-        self.ready = ready;
-    }
-
-    fn hand_out(&mut self, inference: &Inference) {
-        lock(&self.all).add(inference);
-        self.each(|e| e.inference(inference));
-    }
-
-    /// Exporters have series of their own; a copy of all of these each second would cost more than everything else here.
-    fn show(&mut self) {
-        let mut snapshot = Snapshot { at: wall(), ..Snapshot::default() };
-        self.vitals.fill(&mut snapshot);
-        self.each(|e| e.snapshot(&snapshot));
-    }
-
-    /// Something with each exporter. Who is stuck is known by name.
-    fn each(&mut self, mut f: impl FnMut(&mut Box<dyn Exporter>)) {
-        for (n, exporter) in self.exporters.iter_mut().enumerate() {
-            self.part.doing(n + 1);
-            f(exporter);
-        }
-        self.part.doing(0);
     }
 }
 

@@ -287,12 +287,13 @@ fn check(all: &All) {
                 "tokengauge.capture.other",
                 "gen_ai.client.inference.usage.cache_write.input_tokens",
             ];
-            // What other parts of a running agent tell: objectives, servers, the process, the file of records, the listener. None of them is here.
+            // What other parts of a running agent tell: objectives, servers, names of pods, the process, the file of records, the listener. None of them is here.
             let others = [
                 "tokengauge.slo.",
                 "tokengauge.engine.",
                 "tokengauge.agent.",
                 "tokengauge.jsonl.",
+                "tokengauge.kubernetes.",
                 "tokengauge.http.",
                 "tokengauge.tap.",
                 "process.",

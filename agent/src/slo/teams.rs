@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde::Deserialize;
+use tokengauge_slo::spec::ours::alerting::PREFIX;
 use tokengauge_slo::spec::{Level, Options, load_with};
 
 use super::files::Input;
@@ -33,7 +34,7 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         Self {
-            selector: "tokengauge.io/slo=true".to_owned(),
+            selector: format!("{PREFIX}slo=true"),
             namespaces: Vec::new(),
             directory: PathBuf::from("/var/lib/tokengauge/slo-configmaps"),
             every_s: 30.0,
