@@ -3,7 +3,7 @@
 //!
 //! `outage_load CONFIG RATE SECONDS`: so many inferences a second for so long (0: until SIGTERM). It prints a line of JSON ten times a second, and
 //! one at the end with `"ended": true`.
-#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a tool of the tests")]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "a tool of the tests")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -117,10 +117,7 @@ pub fn run(args: &RunArgs) -> Result<bool, RunError> {
         names.push(source.name.clone());
         agent = agent.source(source);
     }
-    let live = match &config.slo {
-        Some(slo) => Some(Live::start(slo, hangups.flag())),
-        None => None,
-    };
+    let live = config.slo.as_ref().map(|slo| Live::start(slo, hangups.flag()));
     if let Some(live) = &live {
         conditions::objectives(&health, live.shared());
         metrics.watch(Objectives(live.shared()));

@@ -21,6 +21,7 @@ pub(super) struct Exporting {
     pub(super) inbox: Receiver<Event>,
     pub(super) enricher: Option<Enricher>,
     /// Inferences that have waited for a name.
+    #[expect(clippy::vec_box, reason = "they come boxed through the queue, and go on as they are")]
     pub(super) ready: Vec<Box<Inference>>,
     pub(super) taps: Vec<JoinHandle<()>>,
     pub(super) exporters: Vec<Box<dyn Exporter>>,

@@ -45,6 +45,7 @@ impl Rig {
         self.enricher.push(Box::new(i), self.now, wall()).map(|i| *i)
     }
 
+    #[expect(clippy::vec_box, reason = "as the enricher gives them")]
     fn due(&mut self, after: Duration) -> Vec<Box<Inference>> {
         let mut out = Vec::new();
         self.enricher.due(self.now + after, wall(), &mut out);

@@ -171,7 +171,7 @@ impl Ring {
     /// Eight bytes of the ring; records are aligned to 8, so none of them is cut by the end.
     fn word(&self, at: u64) -> u64 {
         let size = (self.page * PAGES) as u64;
-        let offset = self.page + (at % size & !7) as usize;
+        let offset = self.page + ((at % size) & !7) as usize;
         // SAFETY: the offset is aligned to 8 and within the mapping; the kernel has written it before it moved its head, which was read by `Acquire`.
         unsafe { self.base.as_ptr().add(offset).cast::<u64>().read_volatile() }
     }

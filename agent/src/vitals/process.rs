@@ -58,7 +58,7 @@ impl Process {
     fn parse(stat: &str, status: &str, limits: &str) -> Self {
         let stat = fields(stat);
         let number = |n: usize| stat.get(n).and_then(|f| f.parse::<u64>().ok());
-        let line = |name: &str| status.lines().find_map(|l| l.strip_prefix(name)?.trim().split_whitespace().next()?.parse::<u64>().ok());
+        let line = |name: &str| status.lines().find_map(|l| l.strip_prefix(name)?.split_whitespace().next()?.parse::<u64>().ok());
         let kib = |name: &str| line(name).map(|n| n * 1024);
         let max = limits.lines().find_map(|l| l.strip_prefix("Max open files")?.split_whitespace().next()?.parse().ok());
         Self {

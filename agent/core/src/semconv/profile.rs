@@ -53,12 +53,12 @@ impl Profile {
     }
 
     /// Whether the names of v1.41 are spoken.
-    pub const fn old(self) -> bool {
+    pub const fn speaks_v1_41(self) -> bool {
         matches!(self, Self::V1_41 | Self::Both)
     }
 
     /// Whether those of `main` are.
-    pub const fn new(self) -> bool {
+    pub const fn speaks_main(self) -> bool {
         matches!(self, Self::Main | Self::Both)
     }
 
@@ -66,8 +66,8 @@ impl Profile {
     pub const fn has(self, under: In) -> bool {
         match under {
             In::Always => true,
-            In::Old => self.old(),
-            In::New => self.new(),
+            In::Old => self.speaks_v1_41(),
+            In::New => self.speaks_main(),
         }
     }
 

@@ -145,7 +145,7 @@ impl JsonFile {
     /// Begins a new file when this one is large or old enough.
     fn turn_over(&mut self) {
         let Some(rotate) = &self.rotate else { return };
-        let large = self.lines.len().is_ok_and(|len| len >= rotate.size_mib << 20);
+        let large = self.lines.file_len().is_ok_and(|len| len >= rotate.size_mib << 20);
         let age = self.since.map_or(Duration::ZERO, |since| self.now.since(since));
         let old = rotate.age_h.is_some_and(|h| age >= Duration::from_secs(h * 3_600));
         if !large && !old {
@@ -195,7 +195,7 @@ impl Exporter for JsonFile {
             // What waits belongs to the time before.
             let _ = self.write_out();
             match self.lines.reopen() {
-                Ok(_) => self.since = self.lines.len().is_ok_and(|len| len > 0).then_some(self.now),
+                Ok(_) => self.since = self.lines.file_len().is_ok_and(|len| len > 0).then_some(self.now),
                 Err(error) => self.tell(Some(&error)),
             }
         }

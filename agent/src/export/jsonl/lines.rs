@@ -74,7 +74,7 @@ impl Lines {
     ///
     /// # Errors
     /// When the system does not say.
-    pub fn len(&self) -> io::Result<u64> {
+    pub fn file_len(&self) -> io::Result<u64> {
         self.file.as_ref().map_or_else(|| Err(closed()), |f| Ok(f.metadata()?.len()))
     }
 
@@ -251,7 +251,7 @@ mod tests {
         std::fs::write(&path, "").unwrap();
         lines.push(b"4\n");
         lines.flush().unwrap();
-        assert_eq!((text(&path), lines.len().unwrap()), ("4\n".to_owned(), 2));
+        assert_eq!((text(&path), lines.file_len().unwrap()), ("4\n".to_owned(), 2));
         lines.rotate(&dir.path().join("x.jsonl.2")).unwrap();
         assert_eq!((text(&path).as_str(), text(&dir.path().join("x.jsonl.2")).as_str()), ("", "4\n"));
     }

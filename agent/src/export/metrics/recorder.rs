@@ -303,7 +303,7 @@ impl One<'_> {
             return;
         }
         let first = t.first_event.filter(|_| i.is_stream()).map(|d| d.as_secs_f64());
-        if self.profile.old() {
+        if self.profile.speaks_v1_41() {
             self.put(&metric::CLIENT_TIME_TO_FIRST_CHUNK, common, first);
             self.gaps(&metric::CLIENT_TIME_PER_OUTPUT_CHUNK, common, 0);
             self.put(&metric::CLIENT_TOKEN_USAGE, &alike.input, usage.input.map(|n| n as f64));
@@ -311,7 +311,7 @@ impl One<'_> {
         }
         // `main` calls by this name what a model generates; the others remain operations.
         let inference = !matches!(i.operation, Operation::Embeddings | Operation::Rerank);
-        if self.profile.old() || !inference {
+        if self.profile.speaks_v1_41() || !inference {
             self.put(&metric::CLIENT_OPERATION_DURATION, failed, duration);
         }
         if !inference {

@@ -159,7 +159,7 @@ fn every_torn_tail_is_left_out_and_everything_before_it_is_there() {
         let (mut queue, damage) = Queue::open(dir.path(), BOUNDS).unwrap();
         let whole = cut.saturating_sub(MAGIC.len()) / frame;
         assert_eq!(drain(&mut queue, 0).len(), whole, "{cut}");
-        let clean = cut == 0 || (cut >= MAGIC.len() && (cut - MAGIC.len()) % frame == 0);
+        let clean = cut == 0 || (cut >= MAGIC.len() && (cut - MAGIC.len()).is_multiple_of(frame));
         assert_eq!(damage.is_none(), clean, "{cut}");
     }
 }

@@ -63,13 +63,13 @@ struct Inbox {
 impl Inbox {
     fn pop(&mut self) -> Option<Parcel> {
         let parcel = self.parcels.pop_front()?;
-        self.bytes -= parcel.len();
+        self.bytes -= parcel.size();
         self.items -= u64::from(parcel.items);
         Some(parcel)
     }
 
     fn add(&mut self, parcel: &Parcel) {
-        self.bytes += parcel.len();
+        self.bytes += parcel.size();
         self.items += u64::from(parcel.items);
     }
 }
@@ -89,7 +89,7 @@ impl Shared {
         let mut inbox = self.lock();
         let reading = Some(inbox.reading).filter(|n| *n > 0);
         let parcel = Parcel::new(request, items, at, reading);
-        self.delivery.hold(self.signal, items.into(), parcel.len());
+        self.delivery.hold(self.signal, items.into(), parcel.size());
         inbox.add(&parcel);
         inbox.parcels.push_back(parcel);
         self.trim(&mut inbox);
@@ -120,7 +120,7 @@ impl Shared {
 
     /// A parcel waits in memory no longer.
     pub fn gone(&self, parcel: &Parcel) {
-        self.delivery.release(self.signal, parcel.items.into(), parcel.len());
+        self.delivery.release(self.signal, parcel.items.into(), parcel.size());
     }
 
     /// The oldest parcel.
@@ -149,7 +149,7 @@ impl Shared {
         let mut inbox = self.lock();
         let before = inbox.bytes;
         inbox.parcels.iter_mut().for_each(Parcel::shrink);
-        inbox.bytes = inbox.parcels.iter().map(Parcel::len).sum();
+        inbox.bytes = inbox.parcels.iter().map(Parcel::size).sum();
         let less = before.saturating_sub(inbox.bytes);
         drop(inbox);
         self.delivery.release(self.signal, 0, less);
@@ -195,7 +195,7 @@ impl Shared {
             inbox.parcels.push_back(parcel);
         }
         for parcel in &superseded {
-            inbox.bytes -= parcel.len();
+            inbox.bytes -= parcel.size();
             inbox.items -= u64::from(parcel.items);
         }
         drop(inbox);

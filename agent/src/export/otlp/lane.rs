@@ -342,7 +342,10 @@ impl Lane {
             down.until = Instant::now();
         }
         self.recovering = false;
-        while !keep {
+        loop {
+            if keep {
+                break;
+            }
             let now = Instant::now();
             let wake = self.launch(now, false).unwrap_or(until).min(until);
             if now >= until || (self.flights.is_empty() && self.shared.is_empty()) {

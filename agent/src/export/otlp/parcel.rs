@@ -38,7 +38,7 @@ impl Parcel {
     }
 
     /// Bytes that it takes in memory.
-    pub fn len(&self) -> usize {
+    pub fn size(&self) -> usize {
         match &self.data {
             Data::Plain(data) | Data::Packed(data) => data.len(),
         }
@@ -98,11 +98,11 @@ mod tests {
         let request: Vec<u8> = (0..50_000_u32).flat_map(|n| (n / 100).to_le_bytes()).collect();
         let mut parcel = Parcel::new(request.clone(), 7, 1, None);
         parcel.shrink();
-        assert!(parcel.len() < request.len() / 5, "{}", parcel.len());
+        assert!(parcel.size() < request.len() / 5, "{}", parcel.size());
         assert_eq!(parcel.plain().unwrap(), request);
         let again = Parcel::packed(parcel.to_packed().to_vec(), 7, 1);
         assert_eq!(again.plain().unwrap(), request);
-        assert_eq!(Parcel::new(Vec::new(), 0, 0, None).to_packed().len(), Parcel::packed(pack(&[]).unwrap(), 0, 0).len());
+        assert_eq!(Parcel::new(Vec::new(), 0, 0, None).to_packed().len(), Parcel::packed(pack(&[]).unwrap(), 0, 0).size());
     }
 
     #[test]

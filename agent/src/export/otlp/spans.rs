@@ -148,7 +148,7 @@ impl Maker {
         self.span.clear();
         self.identity(i);
         let error = i.error_type();
-        self.attributes(i, error.as_deref(), kept);
+        self.attributes(i, error, kept);
         self.events(i);
         if let Some(other) = link {
             self.link(other);
@@ -356,7 +356,7 @@ fn attributes(a: &mut Attributes<'_>, i: &Inference, error: Option<&str>, profil
     a.text(attr::NETWORK_PROTOCOL_VERSION, version);
     a.count(attr::PROCESS_PID, i.process.as_ref().map(|p| p.pid.into()));
     if let Some(process) = &i.process {
-        a.text(attr::PROCESS_COMMAND, Some(&process.command.to_string()));
+        a.text(attr::PROCESS_COMMAND, Some(process.command.as_ref()));
     }
     workload::attributes::of_span(i, |name, value| a.text(&name, Some(&value)));
     a.text(attr::VANTAGE, Some(i.vantage.as_str()));

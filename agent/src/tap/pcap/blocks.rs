@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn everyone_reads_all_of_it() {
-        let content: Vec<u8> = (0..100_000_u32).map(|n| (n * 31 >> 3) as u8).collect();
+        let content: Vec<u8> = (0..100_000_u32).map(|n| ((n * 31) >> 3) as u8).collect();
         for (len, size) in [(0, 10), (9, 10), (10, 10), (100_000, 1000), (99_999, 777)] {
             let all = blocks(&content[..len], size);
             let readers: Vec<_> = (0..4).map(|_| Reader::new(Arc::clone(&all))).collect();
