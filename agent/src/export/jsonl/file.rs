@@ -91,7 +91,7 @@ impl JsonFile {
             keeper,
             reopen,
             counters,
-            now: Timestamp::default(),
+            now: crate::agent::wall(),
             since,
             snapshots: 0,
         })
