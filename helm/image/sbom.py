@@ -80,6 +80,12 @@ def main() -> None:
     packages = {package["id"]: package for package in metadata["packages"]}
     agent = next(p for p in metadata["packages"] if p["name"] == "tokengauge" and p["source"] is None)
     graph, digests = linked(metadata, agent["id"]), checksums()
+    # Metadata resolves features for all of the workspace, tests too; the tree of the agent alone knows what is linked.
+    tree = ["cargo", "tree", "-p", "tokengauge", "-e", "normal,build", "--prefix", "none", "--locked", "--target", options.target]
+    lines = subprocess.run([*tree, "-f", "{p}"], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
+    real = {tuple(line.split()[:2]) for line in lines if line.strip()}
+    known = {i for i in graph if (packages[i]["name"], f"v{packages[i]['version']}") in real}
+    graph = {i: [d for d in graph[i] if d in known] for i in graph if i in known}
     components = {package: crate(packages[package], digests) for package in graph}
     libraries = [
         debian(*line.split(), options.arch) for line in Path(options.packages).read_text().splitlines() if line.strip()
