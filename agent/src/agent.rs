@@ -11,13 +11,14 @@
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use tokengauge_core::inference::Inference;
 use tokengauge_core::pipeline::{Options, PipelineStats};
 use tokengauge_core::stats::{Aggregator, Snapshot};
 use tokengauge_core::stream::Timestamp;
 
+use crate::clock::{now, wall};
 use crate::driver::{Driver, Progress, Source};
 use crate::enrich::Enricher;
 use crate::export::Exporter;
@@ -339,17 +340,6 @@ impl<F: FnMut(&Inference) + Send> Exporter for Hook<F> {
     fn shutdown(&mut self, _: Duration) -> Result<(), crate::export::ExportError> {
         Ok(())
     }
-}
-
-#[expect(clippy::disallowed_methods, reason = "deadlines of the agent itself")]
-fn now() -> Instant {
-    Instant::now()
-}
-
-#[expect(clippy::disallowed_methods, reason = "a snapshot's instant; no inference is measured with it")]
-pub(crate) fn wall() -> Timestamp {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    Timestamp::from_unix_nanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! Every thread that must make progress has a [`Part`] and gives a sign of life several times a second, an atomic store. Nothing here asks a
 //! thread anything: who is stuck cannot answer, so it is the silence that tells.
 
+use crate::clock::now;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
@@ -243,11 +244,6 @@ impl Health {
     fn elapsed(&self) -> u64 {
         u64::try_from(now().saturating_duration_since(self.began).as_millis()).unwrap_or(u64::MAX)
     }
-}
-
-#[expect(clippy::disallowed_methods, reason = "signs of life of the agent itself")]
-fn now() -> Instant {
-    Instant::now()
 }
 
 #[cfg(test)]

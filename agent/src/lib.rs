@@ -1,7 +1,9 @@
 //! The agent: everything of tokengauge that touches the world. `main.rs` is one screen on top of it.
 
 pub mod agent;
+pub mod chain;
 pub mod cli;
+pub mod clock;
 pub mod conditions;
 pub mod config;
 pub mod demo;

@@ -5,7 +5,6 @@ use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokengauge_core::inference::Inference;
@@ -14,6 +13,7 @@ use tokengauge_core::stats::Aggregator;
 use tokengauge_core::tls::KeyLog;
 
 use crate::cli::{Format, ReplayArgs};
+use crate::clock::now;
 use crate::driver::{Driver, Progress, Source};
 use crate::export::ExportError;
 use crate::export::jsonl::JsonLines;
@@ -182,10 +182,4 @@ impl Progress for OnFile<'_, '_> {
             self.bar.set_position(read.load(Ordering::Relaxed));
         }
     }
-}
-
-/// How long a replay took is no measurement of the traffic.
-#[expect(clippy::disallowed_methods, reason = "the program's own wall time")]
-fn now() -> Instant {
-    Instant::now()
 }

@@ -6,13 +6,14 @@ use std::io::IsTerminal as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokengauge_core::inference::Inference;
 use tokengauge_core::pipeline::Options;
 
 use crate::agent::{Builder, Ended, Running, STOP_WITHIN};
 use crate::cli::RunArgs;
+use crate::clock::now;
 use crate::config::{Config, ConfigError, Jsonl, Semconv};
 use crate::driver::Source;
 use crate::engine::{OnWire, Scraping};
@@ -391,11 +392,6 @@ impl Hangups {
         })?;
         Ok(())
     }
-}
-
-#[expect(clippy::disallowed_methods, reason = "deadlines and summaries of the agent itself")]
-fn now() -> Instant {
-    Instant::now()
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use tokengauge_core::stats::Snapshot;
 use tokengauge_core::stats::snapshot::{Area, Counter};
 use tokengauge_core::stream::{GapReason, TapKind, Timestamp};
 
+use crate::clock::{now, wall};
 use crate::driver::Probe;
 
 pub mod own;
@@ -311,19 +312,14 @@ pub struct TapClock {
 impl TapClock {
     /// The clock of a tap that begins now.
     pub fn of(kind: TapKind) -> Self {
-        Self { began: (now(), crate::agent::wall()), steady: kind == TapKind::Tls }
+        Self { began: (now(), wall()), steady: kind == TapKind::Tls }
     }
 
     /// The tap's clock now.
     pub fn now(&self) -> Timestamp {
         let (instant, time) = self.began;
-        if self.steady { time.plus(now().saturating_duration_since(instant)) } else { crate::agent::wall() }
+        if self.steady { time.plus(now().saturating_duration_since(instant)) } else { wall() }
     }
-}
-
-#[expect(clippy::disallowed_methods, reason = "figures of the agent itself")]
-fn now() -> Instant {
-    Instant::now()
 }
 
 #[cfg(test)]

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use tokengauge_core::inference::Inference;
 use tokengauge_core::stats::{Aggregator, Snapshot};
 
-use super::{Event, Failures, STOP_WITHIN, TAPS_WITHIN, lock, now, wall};
+use super::{Event, Failures, STOP_WITHIN, TAPS_WITHIN, lock};
+use crate::clock::{now, wall};
 use crate::enrich::Enricher;
 use crate::export::Exporter;
 use crate::health::Part;

@@ -31,6 +31,7 @@ use tokio::sync::{Notify, mpsc};
 use super::book::{Book, Question};
 use super::config::{Config, Enabled, Kubelet, Peers, is_node_name};
 use super::pod::Keep;
+use crate::clock::now;
 use crate::export::observe::Tell;
 
 pub mod api;
@@ -294,11 +295,6 @@ pub fn start(config: &Config, env: &dyn Fn(&str) -> Option<String>) -> Option<Ar
         shared.set_mode(Mode::Cgroup);
     }
     Some(shared)
-}
-
-#[expect(clippy::disallowed_methods, reason = "how old what is known of pods is; no inference is measured with it")]
-pub(super) fn now() -> Instant {
-    Instant::now()
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 //! metrics are collected.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -19,6 +19,7 @@ use tokengauge_core::workload::attributes::Dimension;
 use super::observe::{Observe, Tell};
 use super::otlp::Env;
 use super::{ExportError, Exporter};
+use crate::clock::wall;
 
 pub mod names;
 pub mod objectives;
@@ -95,7 +96,7 @@ impl Metrics {
     pub fn new(config: &Config, profile: Profile, env: Env<'_>) -> Result<Self, String> {
         let histograms = env("OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION").unwrap_or_default();
         let shape = Shape { limit: config.limit, exponential: histograms.eq_ignore_ascii_case("base2_exponential_bucket_histogram") };
-        let recorder = Recorder::new(Store::new(shape, now()), profile, Exemplars::from_env(env), Models::new(config)?, config.values);
+        let recorder = Recorder::new(Store::new(shape, wall()), profile, Exemplars::from_env(env), Models::new(config)?, config.values);
         Ok(Self(Arc::new(Mutex::new(Inner { recorder, observers: Vec::new() }))))
     }
 
@@ -111,12 +112,12 @@ impl Metrics {
 
     /// Records one finished inference, whose span is exported or not.
     pub fn record(&self, inference: &Inference, sampled: bool) {
-        self.lock().recorder.record(inference, now(), sampled);
+        self.lock().recorder.record(inference, wall(), sampled);
     }
 
     /// Asks every observer, lets go of what ended, and gives all series to `read`, with the instant of the collection.
     pub fn collect<R>(&self, read: impl FnOnce(&mut Store, Timestamp) -> R) -> R {
-        let time = now();
+        let time = wall();
         let mut inner = self.lock();
         let Inner { recorder, observers } = &mut *inner;
         recorder.sweep(Timestamp::from_unix_nanos(time.unix_nanos().saturating_sub(IDLE.as_nanos() as u64)));
@@ -186,11 +187,4 @@ impl Exporter for Recording {
     fn shutdown(&mut self, _: Duration) -> Result<(), ExportError> {
         Ok(())
     }
-}
-
-/// The wall clock: when a series begins, when it is collected. What is measured has the wire's times.
-#[expect(clippy::disallowed_methods, reason = "the instants of points, not of what is measured")]
-pub fn now() -> Timestamp {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    Timestamp::from_unix_nanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use opentelemetry::KeyValue;
 use opentelemetry_sdk::Resource;
@@ -23,6 +23,7 @@ use tokio::runtime::Runtime;
 use super::metrics::{Metrics, Recording};
 use super::wire::Wire;
 use super::{ExportError, Exporter};
+use crate::clock::now;
 
 pub mod batch;
 pub mod carrier;
@@ -355,11 +356,6 @@ impl Drop for Otlp {
             runtime.shutdown_background();
         }
     }
-}
-
-#[expect(clippy::disallowed_methods, reason = "deadlines and delays of the agent itself")]
-fn now() -> Instant {
-    Instant::now()
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use tokengauge_slo::spec::ours::alerting::PREFIX;
 use tokengauge_slo::spec::{Level, Options, load_with};
 
 use super::files::Input;
+use crate::chain::chain;
 
 /// `slo.config_maps`.
 #[derive(Deserialize, schemars::JsonSchema, Clone, Debug, PartialEq)]
@@ -185,17 +186,6 @@ impl Server {
 #[serde(default)]
 struct Status {
     message: String,
-}
-
-/// An error with its causes, in one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        text = format!("{text}: {inner}");
-        cause = inner.source();
-    }
-    text
 }
 
 /// All ConfigMaps that are meant.

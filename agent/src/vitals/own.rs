@@ -6,8 +6,9 @@ use std::time::Instant;
 
 use tokengauge_core::semconv::{attr, metric};
 
+use super::Vitals;
 use super::process::{Process, threads};
-use super::{Vitals, now};
+use crate::clock::now;
 use crate::export::jsonl::{file, rotation};
 use crate::export::observe::{Observe, Tell};
 use crate::health::{Health, Level};

@@ -10,6 +10,8 @@ use serde::de::DeserializeOwned;
 use tokengauge_core::framing::Unit;
 use tokengauge_core::framing::ndjson::Framer;
 
+use crate::chain::chain;
+
 /// Longest answer to a request that is no watch. A page of pods is 250 of them, mostly 10 KB each; the kubelet gives all of a node's at once.
 const MAX_ANSWER: usize = 64 << 20;
 
@@ -166,22 +168,6 @@ impl Watching {
         }
         Ok(true)
     }
-}
-
-/// An error with its causes, in one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let more = error.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        cause = error.source();
-    }
-    let end = text.char_indices().map(|(at, _)| at).nth(500).unwrap_or(text.len());
-    text.truncate(end);
-    text
 }
 
 #[cfg(test)]

@@ -8,7 +8,8 @@ use tokio::sync::mpsc::Receiver;
 
 use super::api::{Api, ApiError};
 use super::watch::{Watch, of_kubelet};
-use super::{Mode, Shared, now, questions};
+use super::{Mode, Shared, questions};
+use crate::clock::now;
 use crate::enrich::book::Question;
 
 /// The first wait after a failure; it doubles up to the last.

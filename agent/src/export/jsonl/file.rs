@@ -91,7 +91,7 @@ impl JsonFile {
             keeper,
             reopen,
             counters,
-            now: crate::agent::wall(),
+            now: crate::clock::wall(),
             since,
             snapshots: 0,
         })

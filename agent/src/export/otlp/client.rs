@@ -21,6 +21,7 @@ use tonic_types::StatusExt as _;
 use super::carrier::Signal;
 use super::settings::{Pem, Target};
 use super::{Compression, Protocol};
+use crate::chain::chain;
 use crate::export::ExportError;
 
 /// A receiver took the request.
@@ -239,7 +240,7 @@ fn wall() -> std::time::SystemTime {
     std::time::SystemTime::now()
 }
 
-fn tonic_tls(pem: &Pem) -> ClientTlsConfig {
+pub(super) fn tonic_tls(pem: &Pem) -> ClientTlsConfig {
     let mut tls = ClientTlsConfig::new().with_enabled_roots();
     if let Some(pem) = &pem.authority {
         tls = tls.ca_certificate(Certificate::from_pem(pem));
@@ -295,17 +296,6 @@ impl Decoder for Raw {
     fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
         Ok(Some(buffer.copy_to_bytes(buffer.remaining())))
     }
-}
-
-/// An error with its causes: "transport error" alone helps nobody.
-pub(super) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text += &format!(": {error}");
-        cause = error.source();
-    }
-    text
 }
 
 /// The receiver's words: no control characters, no more than a line.

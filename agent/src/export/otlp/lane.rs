@@ -382,8 +382,7 @@ impl Lane {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "what waits on disk outlives the process: its age is by the wall clock")]
+/// What waits on disk outlives the process: its age is by the wall clock, in nanoseconds.
 pub(super) fn wall() -> u64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::SystemTime::UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+    crate::clock::wall().unix_nanos()
 }

@@ -4,15 +4,15 @@
 use std::collections::HashMap;
 
 use opentelemetry_otlp::tonic_types::metadata::MetadataMap;
-use opentelemetry_otlp::tonic_types::transport::{Certificate, ClientTlsConfig, Identity};
 use opentelemetry_otlp::{SpanExporter, WithExportConfig, WithHttpConfig, WithTonicConfig};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::SdkTracerProvider;
 
 use super::carrier::Signal;
-use super::client::chain;
-use super::settings::{Pem, Target};
+use super::client::tonic_tls;
+use super::settings::Target;
 use super::{Compression, Config, Env, Protocol};
+use crate::chain::chain;
 use crate::export::ExportError;
 
 /// Makes and sends them to where the measured spans go. Must be called within a tokio runtime.
@@ -64,17 +64,6 @@ fn exporter(target: Target) -> Result<SpanExporter, ExportError> {
 
 fn wrong(target: &Target, error: &dyn std::error::Error) -> ExportError {
     ExportError::Config { what: format!("the agent's own spans to {}: {}", target.shown, chain(error)) }
-}
-
-fn tonic_tls(pem: &Pem) -> ClientTlsConfig {
-    let mut tls = ClientTlsConfig::new().with_enabled_roots();
-    if let Some(pem) = &pem.authority {
-        tls = tls.ca_certificate(Certificate::from_pem(pem));
-    }
-    match &pem.identity {
-        Some((certificate, key)) => tls.identity(Identity::from_pem(certificate, key)),
-        None => tls,
-    }
 }
 
 fn client(target: &Target) -> Result<reqwest::blocking::Client, ExportError> {

@@ -2,11 +2,12 @@
 
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::Env;
 use super::carrier::{Carrier, Signal};
 use super::points::{Style, Temporality, encode, encode_end};
+use crate::clock::now;
 use crate::export::metrics::Metrics;
 
 /// The time between two exports when nobody says otherwise (specification, `OTEL_METRIC_EXPORT_INTERVAL`).
@@ -107,9 +108,4 @@ impl Collecting {
             encode_end(store, profile, &resource, after, &mut |request, items| carrier.carry(Signal::Metrics, request, items));
         });
     }
-}
-
-#[expect(clippy::disallowed_methods, reason = "the interval of the agent itself")]
-fn now() -> Instant {
-    Instant::now()
 }

@@ -15,6 +15,7 @@ use aya::{Btf, Ebpf, EbpfLoader};
 use tokengauge_ebpf_common::{Config, Conn, ConnKey, Counters, flag};
 
 use super::{btf, sys};
+use crate::chain::chain;
 use crate::tap::TapError;
 
 /// The compiled programs (`ebpf/build.sh`), which read this architecture's registers. aya wants them aligned.
@@ -315,17 +316,6 @@ fn load_multi(ebpf: &Ebpf) -> Result<Vec<(Role, OwnedFd)>, TapError> {
             Ok((role, program))
         })
         .collect()
-}
-
-/// An error with its causes, on one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        text = format!("{text}: {inner}");
-        cause = inner.source();
-    }
-    text
 }
 
 #[cfg(test)]
