@@ -341,8 +341,8 @@ def collector(score: Told, children: Children, folder: Path) -> None:
         score.equal(f"{protocol}: nothing is counted as lost", lost(end), 0)
         # A request that the Collector had passed on when it was killed is sent again: at least once.
         score.that(f"{protocol}: no more came twice than was under way", receiver.doubles() <= 4 * 512, receiver.doubles())
-        last = max(receiver.readings)
-        score.equal(f"{protocol}: the last reading counts everything", receiver.readings[last], end["made"])
+        last = receiver.readings[max(receiver.readings)] if receiver.readings else None
+        score.equal(f"{protocol}: the last reading counts everything", last, end["made"])
         receiver.down()
 
 

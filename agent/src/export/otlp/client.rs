@@ -382,14 +382,30 @@ fn json_message(text: &[u8]) -> String {
     }
 }
 
-/// The same request in OTLP's JSON: ids in hexadecimal, lowerCamelCase names.
+/// The same request in OTLP's JSON: ids in hexadecimal, lowerCamelCase names. What is absent is left out: the Collector refuses a `null`
+/// for an optional number (a histogram's `min`), and with it the request.
 fn to_json(signal: Signal, bytes: &[u8]) -> Result<Vec<u8>, String> {
     let bad = |e: prost::DecodeError| format!("a request is no Protobuf: {e}");
-    let text = match signal {
-        Signal::Traces => serde_json::to_vec(&ExportTraceServiceRequest::decode(bytes).map_err(bad)?),
-        Signal::Metrics => serde_json::to_vec(&ExportMetricsServiceRequest::decode(bytes).map_err(bad)?),
+    let tree = match signal {
+        Signal::Traces => serde_json::to_value(ExportTraceServiceRequest::decode(bytes).map_err(bad)?),
+        Signal::Metrics => serde_json::to_value(ExportMetricsServiceRequest::decode(bytes).map_err(bad)?),
     };
+    let text = tree.and_then(|mut tree| {
+        without_nulls(&mut tree);
+        serde_json::to_vec(&tree)
+    });
     text.map_err(|e| format!("a request has no JSON: {e}"))
+}
+
+fn without_nulls(tree: &mut serde_json::Value) {
+    match tree {
+        serde_json::Value::Object(fields) => {
+            fields.retain(|_, value| !value.is_null());
+            fields.values_mut().for_each(without_nulls);
+        }
+        serde_json::Value::Array(values) => values.iter_mut().for_each(without_nulls),
+        _ => {}
+    }
 }
 
 fn compressed(how: Compression, body: Bytes) -> Result<(Bytes, Option<&'static str>), String> {

@@ -1,6 +1,7 @@
 use std::time::SystemTime;
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTracePartialSuccess;
+use opentelemetry_proto::tonic::metrics::v1::{Histogram, HistogramDataPoint, Metric, ResourceMetrics, ScopeMetrics, metric};
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
@@ -102,6 +103,14 @@ fn json_is_that_of_otlp() {
     let span = &json["resourceSpans"][0]["scopeSpans"][0]["spans"][0];
     assert_eq!(span["traceId"], "4b".repeat(16));
     assert_eq!((&span["spanId"], &span["startTimeUnixNano"], &span["name"]), (&"f0".repeat(8).into(), &"17".into(), &"chat".into()));
+    let point = HistogramDataPoint { count: 3, ..HistogramDataPoint::default() };
+    let data = metric::Data::Histogram(Histogram { data_points: vec![point], ..Histogram::default() });
+    let scope = ScopeMetrics { metrics: vec![Metric { data: Some(data), ..Metric::default() }], ..ScopeMetrics::default() };
+    let request = ExportMetricsServiceRequest {
+        resource_metrics: vec![ResourceMetrics { scope_metrics: vec![scope], ..ResourceMetrics::default() }],
+    };
+    let text = String::from_utf8(to_json(Signal::Metrics, &request.encode_to_vec()).unwrap()).unwrap();
+    assert!(text.contains("dataPoints") && !text.contains("null"), "{text}");
     assert!(to_json(Signal::Metrics, &[0xff]).unwrap_err().starts_with("a request is no Protobuf"));
 }
 
