@@ -13,6 +13,7 @@ pub mod framing;
 pub mod gaps;
 pub mod http;
 pub mod inference;
+pub mod join;
 pub mod measure;
 pub mod name;
 pub mod pipeline;

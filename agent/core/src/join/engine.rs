@@ -1,0 +1,131 @@
+//! What an engine says of one request, whichever way it says it. Only intervals leave here: an engine's clock may be another host's.
+
+use crate::inference::ServerTiming;
+
+/// How an engine's figures came.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Source {
+    /// By the hook: events at their instants.
+    Hook,
+    /// By its own spans.
+    Otlp,
+    /// In the answer itself.
+    Answer,
+}
+
+impl Source {
+    /// Every source, the best first.
+    pub const ALL: [Self; 3] = [Self::Hook, Self::Otlp, Self::Answer];
+
+    /// The value of `tokengauge.split.source`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Hook => "hook",
+            Self::Otlp => "otlp",
+            Self::Answer => "answer",
+        }
+    }
+}
+
+/// How long the phases of one request took in the engine, nanoseconds. What it does not tell is `None`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Figures {
+    /// From queued to scheduled.
+    pub queue: Option<u64>,
+    /// Loading the model.
+    pub load: Option<u64>,
+    /// From scheduled to the first token.
+    pub prefill: Option<u64>,
+    /// From the first to the last token.
+    pub decode: Option<u64>,
+    /// From the request's arrival in the engine to the first token.
+    pub ttft: Option<u64>,
+}
+
+/// The longest that is believed of a phase: a day.
+const LONGEST_S: f64 = 86_400.0;
+
+/// Seconds as nanoseconds; `None` of what is no length of time.
+pub fn nanos(seconds: Option<f64>) -> Option<u64> {
+    seconds.filter(|s| (0.0..=LONGEST_S).contains(s)).map(|s| (s * 1e9).round() as u64)
+}
+
+impl Figures {
+    /// Of what stands in an answer (servers.md §4).
+    pub fn of(t: &ServerTiming) -> Self {
+        let (queue, prefill, ttft) = (nanos(t.queue), nanos(t.prefill), nanos(t.ttft));
+        let told = Self { queue, load: nanos(t.load), prefill, decode: nanos(t.decode), ttft };
+        // vLLM counts its TTFT from where the request was scheduled, which is its prefill, and says the queue beside it. Nobody else tells
+        // these two and no prefill.
+        match (queue, prefill, ttft) {
+            (Some(queue), None, Some(ttft)) => Self { prefill: Some(ttft), ttft: queue.checked_add(ttft), ..told },
+            _ => told,
+        }
+        .completed()
+    }
+
+    /// With the TTFT, where the phases before the first token are all told.
+    pub fn completed(self) -> Self {
+        let phases = self.queue.zip(self.prefill).map(|(q, p)| q.saturating_add(p).saturating_add(self.load.unwrap_or(0)));
+        Self { ttft: self.ttft.or(phases), ..self }
+    }
+
+    /// How many of the phases before the first token are told.
+    pub(super) fn phases(&self) -> usize {
+        [self.queue, self.load, self.prefill].iter().flatten().count()
+    }
+}
+
+/// An engine's view of one request.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Engine {
+    /// How it came.
+    pub source: Source,
+    /// What it says.
+    pub figures: Figures,
+    /// Generated tokens by its count.
+    pub tokens: Option<u64>,
+    /// Steps that gave tokens: fewer than tokens where speculation was accepted.
+    pub steps: Option<u64>,
+    /// The caller's span, as [`super::caller_key`] makes a key of it.
+    pub caller: Option<u64>,
+    /// The trace, as [`super::trace_key`] makes a key of it.
+    pub trace: Option<u64>,
+    /// The ids by which the engine knows it, as [`super::id_key`] makes keys of them.
+    pub ids: [Option<u64>; 2],
+}
+
+impl Engine {
+    /// Whether nothing says whose it is.
+    pub const fn is_nameless(&self) -> bool {
+        self.caller.is_none() && self.trace.is_none() && self.ids[0].is_none() && self.ids[1].is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_length_of_time_is_nothing() {
+        for odd in [-0.001, f64::NAN, f64::INFINITY, 1e9] {
+            assert_eq!(nanos(Some(odd)), None);
+        }
+        assert_eq!(nanos(Some(0.0105)), Some(10_500_000));
+    }
+
+    #[test]
+    fn ttft_is_counted_from_where_the_server_counts_it() {
+        let of = |t: ServerTiming| Figures::of(&t);
+        // vLLM: 20 ms of queue, 30 ms from scheduled to the first token.
+        let vllm = of(ServerTiming { queue: Some(0.02), ttft: Some(0.03), ..ServerTiming::default() });
+        assert_eq!((vllm.prefill, vllm.ttft), (Some(30_000_000), Some(50_000_000)));
+        // Groq: all phases.
+        let groq = of(ServerTiming { queue: Some(0.02), prefill: Some(0.01), ..ServerTiming::default() });
+        assert_eq!(groq.ttft, Some(30_000_000));
+        // llama.cpp: no queue, so no TTFT. Bedrock: a TTFT and nothing else.
+        assert_eq!(of(ServerTiming { prefill: Some(0.01), ..ServerTiming::default() }).ttft, None);
+        let bedrock = of(ServerTiming { ttft: Some(0.3), ..ServerTiming::default() });
+        assert_eq!((bedrock.prefill, bedrock.ttft), (None, Some(300_000_000)));
+    }
+}
