@@ -15,6 +15,7 @@ pub mod enrich;
 pub mod export;
 pub mod frames;
 pub mod health;
+pub mod hook;
 pub mod keylog;
 pub mod log;
 pub mod manual;

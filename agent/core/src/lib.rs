@@ -11,6 +11,7 @@ pub mod engine;
 pub mod facts;
 pub mod framing;
 pub mod gaps;
+pub mod hook;
 pub mod http;
 pub mod inference;
 pub mod join;

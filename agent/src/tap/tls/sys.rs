@@ -124,7 +124,7 @@ pub(super) fn attach_uprobe_multi(
 }
 
 /// Waits until `fd` is readable or the time is over.
-pub(super) fn wait_readable(fd: &impl AsRawFd, at_most: std::time::Duration) {
+pub(crate) fn wait_readable(fd: &impl AsRawFd, at_most: std::time::Duration) {
     let mut poll = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     let millis = i32::try_from(at_most.as_millis()).unwrap_or(i32::MAX);
     // SAFETY: one live `pollfd`, count 1. An error (EINTR) means an early return, which the caller's loop does not mind.
@@ -140,7 +140,7 @@ fn clock(id: libc::clockid_t) -> u64 {
 }
 
 /// What to add to a kernel stamp (CLOCK_MONOTONIC) to get Unix time: the tightest of a few readings.
-pub(super) fn unix_minus_monotonic() -> u64 {
+pub(crate) fn unix_minus_monotonic() -> u64 {
     (0..16)
         .map(|_| {
             let before = clock(libc::CLOCK_MONOTONIC);
@@ -153,6 +153,6 @@ pub(super) fn unix_minus_monotonic() -> u64 {
 }
 
 /// Now, in nanoseconds of CLOCK_MONOTONIC, the clock of `bpf_ktime_get_ns`.
-pub(super) fn monotonic() -> u64 {
+pub(crate) fn monotonic() -> u64 {
     clock(libc::CLOCK_MONOTONIC)
 }
