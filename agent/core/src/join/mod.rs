@@ -12,6 +12,7 @@
 
 pub mod book;
 pub mod engine;
+pub mod requests;
 pub mod split;
 pub mod view;
 
