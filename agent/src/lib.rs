@@ -16,6 +16,7 @@ pub mod export;
 pub mod frames;
 pub mod health;
 pub mod hook;
+pub mod join;
 pub mod keylog;
 pub mod log;
 pub mod manual;

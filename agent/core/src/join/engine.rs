@@ -1,5 +1,7 @@
 //! What an engine says of one request, whichever way it says it. Only intervals leave here: an engine's clock may be another host's.
 
+use super::{caller_key, id_key, trace_key};
+use crate::hook::book::Request;
 use crate::inference::ServerTiming;
 
 /// How an engine's figures came.
@@ -85,8 +87,8 @@ pub struct Engine {
     pub figures: Figures,
     /// Generated tokens by its count.
     pub tokens: Option<u64>,
-    /// Steps that gave tokens: fewer than tokens where speculation was accepted.
-    pub steps: Option<u64>,
+    /// Speculative decoding: tokens that were drafted, and those of them that were accepted.
+    pub speculated: Option<(u32, u32)>,
     /// The caller's span, as [`super::caller_key`] makes a key of it.
     pub caller: Option<u64>,
     /// The trace, as [`super::trace_key`] makes a key of it.
@@ -96,6 +98,22 @@ pub struct Engine {
 }
 
 impl Engine {
+    /// Of a request that a hook told.
+    pub fn of_hook(r: &Request) -> Self {
+        let nanos = |d: std::time::Duration| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX);
+        let queue = r.queue().filter(|_| r.queued.is_some()).map(nanos);
+        let figures = Figures { queue, load: None, prefill: r.prefill().map(nanos), decode: r.decode().map(nanos), ttft: r.ttft().map(nanos) };
+        Self {
+            source: Source::Hook,
+            figures: figures.completed(),
+            tokens: r.output_tokens().map(u64::from),
+            speculated: r.speculated,
+            caller: r.trace.filter(|t| t.span_id != 0).map(|t| caller_key(t.trace_id, t.span_id)),
+            trace: r.trace.map(|t| trace_key(t.trace_id)),
+            ids: [id_key(r.id.as_str()), None],
+        }
+    }
+
     /// Whether nothing says whose it is.
     pub const fn is_nameless(&self) -> bool {
         self.caller.is_none() && self.trace.is_none() && self.ids[0].is_none() && self.ids[1].is_none()

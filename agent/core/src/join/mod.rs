@@ -3,8 +3,8 @@
 //!
 //! ```text
 //! Inference ─ View ─────────────────────────────┐
-//! hook events ─ requests::Requests ─┐           ├─► Book ─► Joined { seats, split }
-//! spans, told times ────────────────┴─ Engine ──┘   (waits, bounded)
+//! requests of a hook's book ─┐                  ├─► Book ─► Joined { seats, split }
+//! spans, told times ─────────┴─ Engine ─────────┘   (waits, bounded)
 //! ```
 //!
 //! Pure, as everything here: the caller says what time it is, and keeps what is exported. [`book`] finds who belongs to whom, [`view`] and
@@ -12,7 +12,6 @@
 
 pub mod book;
 pub mod engine;
-pub mod requests;
 pub mod split;
 pub mod view;
 

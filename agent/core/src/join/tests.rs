@@ -48,7 +48,7 @@ fn traced(mut v: View, trace: u128, span: u64) -> View {
 }
 
 fn engine(source: Source, figures: Figures) -> Engine {
-    Engine { source, figures, tokens: None, steps: None, caller: None, trace: None, ids: [None; 2] }
+    Engine { source, figures, tokens: None, speculated: None, caller: None, trace: None, ids: [None; 2] }
 }
 
 /// What becomes of these, all of which come at once.
