@@ -228,15 +228,18 @@ mod tests {
         }
     }
 
-    fn life(figures: &Figures, id: &str) {
-        let start = event(0, id, Kind::Received);
-        let after = |ms: u64, kind| Event { at: start.at.plus(Duration::from_millis(ms)), kind, ..start };
-        let rest = [after(10, Kind::Scheduled), after(40, Kind::FirstToken), after(60, Kind::Tokens(3)), after(61, Kind::Finished)];
-        figures.take(&[start]);
-        figures.take(&rest);
+    fn after(start: &Event, ms: u64, kind: Kind) -> Event {
+        Event { at: start.at.plus(Duration::from_millis(ms)), kind, ..*start }
     }
 
-    fn told(figures: &Figures) -> Vec<String> {
+    fn life(figures: &Figures, id: &str) {
+        let start = event(0, id, Kind::Received);
+        figures.take(&[start]);
+        let rest = [(10, Kind::Scheduled), (40, Kind::FirstToken), (60, Kind::Tokens(3)), (61, Kind::Finished)];
+        rest.into_iter().for_each(|(ms, kind)| figures.take(&[after(&start, ms, kind)]));
+    }
+
+    fn told(figures: &Arc<Figures>) -> Vec<String> {
         let mut all = Vec::new();
         figures.histograms(&mut |metric, attributes, bounds, counts, sum| {
             assert_eq!(counts.len(), bounds.len() + 1);
@@ -294,8 +297,9 @@ mod tests {
     fn series_are_bounded() {
         let figures = Arc::new(Figures::new(Models::new(&Default::default()).unwrap(), None));
         for i in 0..MAX_SERIES as u32 + 20 {
-            let of = |ms, kind| Event { engine: Some(i), ..event(ms, &format!("r{i}"), kind) };
-            figures.take(&[of(0, Kind::Received), of(1_000, Kind::Finished)]);
+            let mut start = event(0, &format!("r{i}"), Kind::Received);
+            start.engine = Some(i);
+            figures.take(&[start, after(&start, 1_000, Kind::Finished)]);
         }
         let state = figures.lock();
         assert_eq!(state.sums.series.len(), MAX_SERIES + 1);
