@@ -14,6 +14,7 @@ use crate::cli::RunArgs;
 use crate::engine;
 use crate::export::jsonl::rotation::Rotate;
 use crate::export::{metrics, otlp};
+use crate::hook;
 use crate::serve;
 
 /// Everything that can be configured.
@@ -32,6 +33,8 @@ pub struct Config {
     pub jsonl: Option<Jsonl>,
     /// Inference servers whose own metrics are read.
     pub engines: engine::Config,
+    /// What inference servers tell of their own requests, by the tap symbol and by a Unix socket.
+    pub hook: hook::Config,
     /// Service level objectives.
     pub slo: Option<crate::slo::live::Config>,
     /// The agent's own pages: health, readiness, metrics for Prometheus. Off without it.
@@ -310,6 +313,9 @@ impl Config {
         if let Err(what) = self.metrics.check() {
             return wrong("metrics".into(), what);
         }
+        if let Err(what) = self.hook.check() {
+            return wrong("hook".into(), what);
+        }
         if let Err(what) = self.engines.check() {
             return wrong("engines".into(), what);
         }
@@ -414,6 +420,7 @@ log: tokengauge=debug
                 "engines: {endpoints: [{url: 'http://u:p@a'}]}\n",
                 "x.yaml: engines: endpoints[0].url: has credentials; put them into bearer_token_file",
             ),
+            ("hook: {ring_mib: 3}\n", "x.yaml: hook: ring_mib: 3 is no power of two up to 1024"),
             ("engines: {interval_s: 0}\n", "x.yaml: engines: interval_s: 0 is not between 0.1 and 3600"),
             ("taps: {tls: {enabled: false}}\n", "x.yaml: taps: TLS tapping is off and there is no interface: nothing to watch"),
             ("taps: {pcap: [{interface: lo, snaplen: 1}]}\n", "x.yaml: taps.pcap[0].snaplen: 1 is not between 64 and 1048576"),

@@ -29,6 +29,8 @@ use crate::export::otlp::{Otlp, environment, resource, settings};
 use crate::export::prometheus::Endpoint;
 use crate::export::{ExportError, Exporter};
 use crate::health::Health;
+use crate::hook::figures::Figures;
+use crate::hook::{self, Hook, HookError, HookSink};
 use crate::replay::write_stats;
 use crate::serve::{self, ServeError, Server, Shown};
 use crate::slo::live::Live;
@@ -53,6 +55,9 @@ pub enum RunError {
     /// The agent's own pages cannot be served.
     #[error(transparent)]
     Serve(#[from] ServeError),
+    /// The hook cannot begin as it is configured.
+    #[error(transparent)]
+    Hook(#[from] HookError),
     /// No tap could start.
     #[error(transparent)]
     Tap(#[from] TapError),
@@ -133,6 +138,7 @@ pub fn run(args: &RunArgs) -> Result<bool, RunError> {
     if let Some(scraping) = &scraping {
         agent = agent.exporter(Box::new(OnWire::new(&scraping.engines())));
     }
+    let _hook = hook(&config, &metrics, scraping.as_ref(), &stop)?;
     let records = config.jsonl.as_ref().map(|jsonl| records(jsonl, &hangups, &mut own)).transpose()?;
     metrics.watch(own);
     hangups.listen()?;
@@ -163,6 +169,17 @@ fn engines(config: &Config, metrics: &Metrics, otlp: bool) -> Result<Option<Scra
     let scraping = Scraping::start(&config.engines, models)?;
     metrics.watch(scraping.engines());
     Ok(Some(scraping))
+}
+
+/// Listens to what servers tell of their requests.
+fn hook(config: &Config, metrics: &Metrics, scraping: Option<&Scraping>, stop: &StopFlag) -> Result<Hook, RunError> {
+    let models = Models::new(&config.metrics).map_err(|what| ExportError::Config { what: format!("metrics: {what}") })?;
+    let figures = Arc::new(Figures::new(models, scraping.map(Scraping::engines)));
+    let sink: Arc<dyn HookSink> = Arc::new(hook::All(vec![Arc::clone(&figures) as _]));
+    let mut hook = Hook::start(&config.hook, config.taps.tls.enabled, &config.taps.tls.pids, &sink, stop)?;
+    metrics.watch(hook.counters());
+    metrics.watch(figures);
+    Ok(hook)
 }
 
 /// The page for Prometheus.
@@ -256,6 +273,9 @@ pub fn describe(config: &Config) -> String {
     }
     if let Some(slo) = &config.slo {
         text += &format!("; objectives of {}", slo.files.iter().map(|f| f.display().to_string()).collect::<Vec<_>>().join(", "));
+    }
+    if let Some(socket) = &config.hook.socket {
+        text += &format!("; listens to servers on {}", socket.display());
     }
     match config.engines.endpoints.len() {
         0 => {}

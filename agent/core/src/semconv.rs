@@ -331,6 +331,24 @@ metrics! {
     PROCESS_UPTIME = "process.uptime", Gauge, "s", &[], Always,
         "How long the agent has been running.";
 
+    // What inference servers tell of their own requests (`hook`).
+    HOOK_EVENTS = "tokengauge.hook.events", Counter, "{event}", &[], Always,
+        "Events of the hook by the way that they came, and by what became of them: taken; lost in the ring (ring_full, unreadable); dropped by \
+        the server because nobody took them in time; not readable, with the reason.";
+    HOOK_SOURCES = "tokengauge.hook.sources", UpDownCounter, "{source}", &[], Always,
+        "Who uses the hook now: processes that called the tap symbol, connections of the socket.";
+    HOOK_CONNECTIONS = "tokengauge.hook.connections", Counter, "{connection}", &[], Always,
+        "Connections to the hook's socket: accepted; refused because of the peer's user or because there were too many; broken in the middle of \
+        a message.";
+    HOOK_ATTACHES = "tokengauge.hook.attaches", Counter, "{file}", &[], Always,
+        "Files with the tap symbol by what came of the attempt to attach.";
+    HOOK_OPEN = "tokengauge.hook.requests.open", UpDownCounter, "{request}", &[], Always,
+        "Requests that the hook told of and that have not ended.";
+    HOOK_REQUESTS = "tokengauge.hook.requests", Counter, "{request}", &[], Always,
+        "Requests that the hook told of, by how they ended; those of a server that is gone and those that were let go have no timings.";
+    HOOK_UNUSED = "tokengauge.hook.unused_events", Counter, "{event}", &[], Always,
+        "Events that were taken and say nothing: of a request that came by the other way as well, or that was not seen from its beginning.";
+
     // What inference servers say of themselves (`engine`). Counters and histograms since the agent first read the server.
     ENGINE_UP = "tokengauge.engine.up", Gauge, "{state}", &[], Always,
         "1 when the last scrape of the server gave figures; else 0.";

@@ -191,7 +191,10 @@ mod tests {
             note
         };
         let notes = [note("libc", 1), note("tokengauge", 0x1200)].concat();
-        assert_eq!((noted(&notes, Some(0x2000)), noted(&notes, Some(0x3000)), noted(&notes, None)), (Some(0x1200), Some(0x2200), Some(0x1200)));
+        assert_eq!(
+            (noted(&notes, Some(0x2000)), noted(&notes, Some(0x3000)), noted(&notes, None)),
+            (Some(0x1200), Some(0x2200), Some(0x1200))
+        );
         assert_eq!(noted(&note("libc", 1), None), None);
         for cut in 0..notes.len() {
             let _ = noted(&notes[..cut], None);

@@ -133,8 +133,7 @@ impl HookTap {
 
     /// Hands over what is there.
     fn drain(&mut self, sink: &dyn HookSink) -> usize {
-        let mut taken = 0;
-        let (mut good, mut bad) = (0, BTreeMap::<raw::Bad, u64>::new());
+        let (mut taken, mut good, mut looked) = (0, 0, 0);
         while taken < MAX_BATCH {
             let Some(record) = self.ring.next() else { break };
             taken += 1;
@@ -142,40 +141,47 @@ impl HookTap {
             if header.kind != kind::HOOK {
                 continue;
             }
+            let at = Timestamp::from_unix_nanos(header.at.saturating_add(self.unix_offset));
+            let event = raw::read(payload, at, Source { via: Via::Tap, pid: header.tgid, connection: 0 });
+            drop(record);
+            // Whatever the ring had no room for before this record was counted by now.
+            if header.at > looked {
+                looked = sys::monotonic();
+                self.losses(sink);
+            }
             if self.sources.len() < MAX_SOURCES {
                 self.sources.entry(header.tgid).or_insert_with(|| start_time(header.tgid));
             }
-            let at = Timestamp::from_unix_nanos(header.at.saturating_add(self.unix_offset));
-            match raw::read(payload, at, Source { via: Via::Tap, pid: header.tgid, connection: 0 }) {
+            match event {
                 Ok(event) => {
                     good += 1;
                     self.events.push(event);
                     if self.events.len() >= BATCH {
-                        sink.take(&self.events);
-                        self.events.clear();
+                        self.hand_over(sink);
                     }
                 }
-                Err(why) => *bad.entry(why).or_default() += 1,
+                Err(why) => self.counters.bad(Via::Tap, why, 1),
             }
         }
+        self.hand_over(sink);
+        self.counters.taken(Via::Tap, good);
+        taken
+    }
+
+    fn hand_over(&mut self, sink: &dyn HookSink) {
         if !self.events.is_empty() {
             sink.take(&self.events);
             self.events.clear();
         }
-        self.counters.taken(Via::Tap, good);
-        bad.into_iter().for_each(|(why, n)| self.counters.bad(Via::Tap, why, n));
-        if taken > 0 {
-            self.losses(sink);
-        }
-        taken
     }
 
-    /// What the ring had no room for is a hole in whatever is open. The kernel's counter is ahead of the ring: the hole is announced before
-    /// the events behind it are taken, perhaps early, never late.
+    /// What the ring had no room for is a hole in whatever is open: it is announced between the events before it and those behind it.
     fn losses(&mut self, sink: &dyn HookSink) {
-        let lost = self.kernel.counters().ring_full;
+        let kernel = self.kernel.counters();
+        let lost = kernel.ring_full + kernel.unreadable;
         if lost > self.lost {
             self.lost = lost;
+            self.hand_over(sink);
             sink.lost(Source { via: Via::Tap, pid: 0, connection: 0 });
         }
     }

@@ -8,6 +8,8 @@
 //!
 //! Pure, as everything here: who reads rings and sockets is the agent.
 
+pub mod batch;
+pub mod book;
 pub mod event;
 pub mod raw;
 

@@ -118,6 +118,8 @@ pub const SLO_SEVERITY: &str = "tokengauge.slo.severity";
 pub const ENGINE: &str = "tokengauge.engine";
 /// Which of a server's engines: its data-parallel rank, where it names one.
 pub const ENGINE_RANK: &str = "tokengauge.engine.rank";
+/// By which way an event of the hook came: `tap` or `socket`.
+pub const HOOK_VIA: &str = "tokengauge.hook.via";
 /// Before the name of a dimension: the value of a grouped SLO's group, e.g. `tokengauge.slo.group.model`.
 pub const SLO_GROUP_PREFIX: &str = "tokengauge.slo.group.";
 /// Of what a split is: `time_to_first_token` or `duration`.

@@ -15,7 +15,7 @@
 //! request.finished(Finish::Stop, 128);
 //! ```
 #![no_std]
-#![allow(unsafe_code)] // one call of a function that takes a pointer, and the assembler that is that function
+#![allow(unsafe_code)] // a call of a function that takes a pointer, the assembler that is that function, an event as bytes
 
 use core::mem::{offset_of, size_of};
 
@@ -208,28 +208,61 @@ impl Event {
     /// Tells that this happened. What belongs to one event only (drafted tokens, a chunk) is forgotten then.
     #[inline]
     pub fn tell(&mut self, kind: Kind) {
-        self.kind = kind as u16;
+        self.prepare(kind);
         call(self);
-        self.present &= !(NEW | DRAFTED | ACCEPTED | CHUNK);
+        self.done();
     }
 
     /// Tells that so many tokens more are there.
     #[inline]
     pub fn tokens(&mut self, tokens: u32) {
-        self.new_tokens = tokens;
-        self.present |= NEW;
-        self.tell(Kind::Tokens);
+        self.prepare_tokens(tokens);
+        call(self);
+        self.done();
     }
 
     /// Tells that it ended, and with how many tokens.
     pub fn finished(&mut self, why: Finish, output_tokens: u32) {
+        self.prepare_finished(why, output_tokens);
+        call(self);
+        self.done();
+    }
+
+    /// What [`Event::tell`] does before it tells; for other ways to tell it.
+    #[inline]
+    pub const fn prepare(&mut self, kind: Kind) {
+        self.kind = kind as u16;
+    }
+
+    /// What [`Event::tokens`] does before it tells.
+    #[inline]
+    pub const fn prepare_tokens(&mut self, tokens: u32) {
+        self.new_tokens = tokens;
+        self.present |= NEW;
+        self.prepare(Kind::Tokens);
+    }
+
+    /// What [`Event::finished`] does before it tells.
+    pub const fn prepare_finished(&mut self, why: Finish, output_tokens: u32) {
         self.finish = why as u32;
         self.output_tokens = output_tokens;
         self.present |= FINISH | OUTPUT;
-        self.tell(Kind::Finished);
+        self.prepare(Kind::Finished);
     }
 
-    /// The bytes that are handed over.
+    /// Forgets what belonged to the event that was told.
+    #[inline]
+    pub const fn done(&mut self) {
+        self.present &= !(NEW | DRAFTED | ACCEPTED | CHUNK);
+    }
+
+    /// The structure as it is handed over.
+    pub const fn bytes(&self) -> &[u8] {
+        // SAFETY: a `repr(C)` structure of integers without padding (its size is the sum of its fields), borrowed for as long as the slice.
+        unsafe { core::slice::from_raw_parts(core::ptr::from_ref(self).cast(), self.len()) }
+    }
+
+    /// How many bytes are handed over.
     pub const fn len(&self) -> usize {
         FIXED + self.request_len as usize + self.model_len as usize
     }
@@ -325,19 +358,14 @@ core::arch::global_asm!(
 mod tests {
     use super::*;
 
-    fn bytes(event: &Event) -> &[u8] {
-        // SAFETY: a `repr(C)` structure of integers without padding (its size is the sum of its fields), borrowed for as long as the slice.
-        unsafe { core::slice::from_raw_parts(core::ptr::from_ref(event).cast(), event.len()) }
-    }
-
     #[test]
     fn the_structure_is_that_of_the_contract() {
         let mut event = Event::of("req-1").model("m").engine(3);
         event.prompt(10);
-        event.tokens(2);
-        let bytes = bytes(&event);
+        event.prepare_tokens(2);
+        let bytes = event.bytes();
         assert_eq!(bytes.len(), 86);
-        assert_eq!(bytes[..12], [80, 0, 1, 0, 5, 0, 2 | 32, 0, 5, 0, 1, 0].map(|b: u8| b));
+        assert_eq!(bytes[..12], [80, 0, 1, 0, 5, 0, 1 | 2 | 32, 0, 5, 0, 1, 0].map(|b: u8| b));
         assert_eq!((bytes[12], bytes[16], bytes[32]), (2, 10, 3));
         assert_eq!(&bytes[80..], b"req-1m");
     }
