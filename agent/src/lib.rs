@@ -20,6 +20,7 @@ pub mod join;
 pub mod keylog;
 pub mod log;
 pub mod manual;
+pub mod otlp_in;
 pub mod profile;
 pub mod reference;
 pub mod replay;

@@ -21,6 +21,7 @@ use tokengauge::agent::Running;
 use tokengauge::export::Exporter as _;
 use tokengauge::export::metrics::Metrics;
 use tokengauge::export::otlp::{Config, Otlp, environment};
+use tokengauge::join::Joining;
 use tokengauge::{testing, vitals::Vitals};
 use tokengauge_core::inference::{Inference, TraceParent, Vantage};
 use tokengauge_core::pipeline::PipelineStats;
@@ -55,6 +56,12 @@ fn metrics(env: tokengauge::export::otlp::Env<'_>) -> Metrics {
 fn child() {
     let mut otlp = Otlp::new(&Config::default(), &metrics(&environment), &environment).unwrap().unwrap();
     inferences().iter().for_each(|i| otlp.inference(i));
+    let start = tokengauge::clock::now();
+    let mut joining = Joining::new(Duration::from_secs(1), start);
+    for i in inferences() {
+        joining.push(Box::new(i), start, &mut |i, found| otlp.settled(i, found));
+    }
+    joining.rest(start, &mut |i, found| otlp.settled(i, found));
     let (vitals, mut snapshot) = (Vitals::default(), Snapshot::default());
     let slot = vitals.register(Box::new(Vec::new));
     let mut stats = PipelineStats { in_flight: 3, ..PipelineStats::default() };
@@ -457,7 +464,10 @@ fn a_hanging_receiver_does_not_delay_the_end() {
             ..Config::default()
         };
         let mut otlp = Otlp::new(&config, &metrics(&|_| None), &|_| None).unwrap().unwrap();
-        inferences().iter().for_each(|i| otlp.inference(i));
+        for i in inferences() {
+            otlp.inference(&i);
+            otlp.settled(&i, &tokengauge::join::Found::default());
+        }
         let running = Running::builder().exporter(Box::new(otlp)).start().unwrap();
         let began = std::time::Instant::now();
         let ended = running.stop();

@@ -90,7 +90,9 @@ mod tests {
         assert_eq!(message(&frame(0, b"abc"), None), Ok(b"abc".to_vec()));
         assert_eq!(message(&frame(0, b""), Some("gzip")), Ok(Vec::new()));
         assert_eq!(message(&frame(1, &gzip(b"abc")), Some("gzip")), Ok(b"abc".to_vec()));
-        for bad in [&b""[..], b"\0\0\0\0", &frame(0, b"abc")[..7], &[frame(0, b"a"), frame(0, b"b")].concat(), &frame(2, b"a"), &frame(1, b"a")] {
+        for bad in
+            [&b""[..], b"\0\0\0\0", &frame(0, b"abc")[..7], &[frame(0, b"a"), frame(0, b"b")].concat(), &frame(2, b"a"), &frame(1, b"a")]
+        {
             assert_eq!(message(bad, Some("gzip")), Err(Bad::Frame), "{bad:?}");
         }
         assert_eq!(message(&frame(1, &gzip(b"abc")), Some("zstd")), Err(Bad::Frame));

@@ -271,7 +271,9 @@ mod tests {
         let mut reading = Reading::default();
         assert_eq!(ms(&told(&mut reading, vec![root.clone()]).0[0]), [None, None, None, Some(60)]);
         // Stages end before the request does, and may come in an earlier batch.
-        assert!(told(&mut reading, vec![lasting(with("prefill_waiting", &[]), 20), lasting(with("prefill_forward", &[]), 25)]).0.is_empty());
+        assert!(
+            told(&mut reading, vec![lasting(with("prefill_waiting", &[]), 20), lasting(with("prefill_forward", &[]), 25)]).0.is_empty()
+        );
         assert_eq!(ms(&told(&mut reading, vec![root.clone()]).0[0]), [Some(20), Some(25), None, Some(60)]);
         // Two requests in one trace: whose are they?
         let two = vec![lasting(with("prefill_waiting", &[]), 20), lasting(with("prefill_waiting", &[]), 30), root];
@@ -283,7 +285,8 @@ mod tests {
     fn tgi_tells_durations_as_text() {
         let of = |queue: &str| {
             let text = |t: &str| Value::StringValue(t.into());
-            let span = with("generate_stream", &[("queue_time", text(queue)), ("inference_time", text("1.2s")), ("total_time", text("1.3s"))]);
+            let span =
+                with("generate_stream", &[("queue_time", text(queue)), ("inference_time", text("1.2s")), ("total_time", text("1.3s"))]);
             told(&mut Reading::default(), vec![span]).0.first().and_then(|e| e.figures.queue)
         };
         assert_eq!([of("1.5s"), of("12.5ms"), of("7µs"), of("90ns")], [1_500_000_000, 12_500_000, 7_000, 90].map(Some));

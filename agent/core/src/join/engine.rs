@@ -102,7 +102,8 @@ impl Engine {
     pub fn of_hook(r: &Request) -> Self {
         let nanos = |d: std::time::Duration| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX);
         let queue = r.queue().filter(|_| r.queued.is_some()).map(nanos);
-        let figures = Figures { queue, load: None, prefill: r.prefill().map(nanos), decode: r.decode().map(nanos), ttft: r.ttft().map(nanos) };
+        let figures =
+            Figures { queue, load: None, prefill: r.prefill().map(nanos), decode: r.decode().map(nanos), ttft: r.ttft().map(nanos) };
         Self {
             source: Source::Hook,
             figures: figures.completed(),
