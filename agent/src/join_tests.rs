@@ -71,7 +71,8 @@ fn one_view_alone_is_what_it_was_and_the_end_waits_for_nobody() {
     let mut joining = Joining::new(Duration::from_secs(60), start);
     let all = lines(|settled| {
         joining.push(view(Vantage::Client, 1, 0), start, settled);
-        let mut told = *view(Vantage::Client, 2, 900);
+        let mut told = *view(Vantage::Client, 2, 0);
+        told.timing.start = told.timing.start.plus(Duration::from_secs(9));
         told.response.id = None;
         told.timing.ttft = Ok(Duration::from_millis(300));
         told.server_timing = Some(ServerTiming { prefill: Some(0.2), ..ServerTiming::default() });
