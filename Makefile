@@ -61,6 +61,9 @@ test-slo: build ## objectives against the tools of Go, promtool, and a real Prom
 test-outage: setup ## an hour without a receiver (compressed), kill -9, a full disk, slow and wrong answers, a real Collector
 	tests/real/setup-go.sh collector && $(CARGO) build --release --locked -p tokengauge --example outage_load && python3 tests/outage/run.py
 
+test-hook: build ## servers that tell of their requests: every event accounted for, what a call costs, hostile and dying ones
+	python3 tests/hook/run.py
+
 test-jsonl: setup ## the file of records under kill -9 and on a full disk
 	tests/jsonl/kill.sh
 
