@@ -44,7 +44,7 @@ test-image: build ## the image for both architectures: contents, bill of materia
 	tests/real/image.py
 
 test-k8s: build ## the chart on a real Kubernetes node
-	tests/real/setup-go.sh helm collector prometheus alertmanager && tests/k8s/setup.sh && python3 tests/k8s/run.py && python3 tests/k8s/collector.py && python3 tests/k8s/stranger.py
+	tests/real/setup-go.sh helm collector prometheus alertmanager && tests/k8s/setup.sh && python3 tests/k8s/run.py && python3 tests/k8s/enrich.py && python3 tests/k8s/collector.py && python3 tests/k8s/stranger.py
 
 test-bad: build ## hostile captures: clear errors, bounded memory, no panic
 	python3 tests/bad/run.py
@@ -60,6 +60,9 @@ test-slo: build ## objectives against the tools of Go, promtool, and a real Prom
 
 test-outage: setup ## an hour without a receiver (compressed), kill -9, a full disk, slow and wrong answers, a real Collector
 	tests/real/setup-go.sh collector && $(CARGO) build --release --locked -p tokengauge --example outage_load && python3 tests/outage/run.py
+
+test-hook: build ## servers that tell of their requests: every event accounted for, what a call costs, hostile and dying ones
+	python3 tests/hook/run.py
 
 test-jsonl: setup ## the file of records under kill -9 and on a full disk
 	tests/jsonl/kill.sh

@@ -213,9 +213,9 @@ fn receiving(config: &Config, metrics: &Metrics, otlp: Option<&Otlp>, joining: &
 fn page(metrics: &Metrics) -> serve::Metrics {
     let resource = resource(&environment);
     let endpoint = Endpoint::new(metrics, resource.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect());
-    Arc::new(move |accept| {
+    Arc::new(move |accept, to| {
         let format = Endpoint::negotiate(accept.unwrap_or_default());
-        serve::Page { content_type: format.content_type().to_owned(), body: endpoint.render(format) }
+        endpoint.render(format, to).map(|()| format.content_type())
     })
 }
 

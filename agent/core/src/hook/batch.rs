@@ -79,7 +79,8 @@ impl Clock {
     /// What is to be added to the sender's stamps, and what they are then. Both arguments are nanoseconds: `now` of our monotonic clock,
     /// `sent` of the sender's.
     pub fn shift(&mut self, now: u64, sent: u64) -> (i64, Stamp) {
-        let seemed = i64::try_from(i128::from(now) - i128::from(sent)).unwrap_or(i64::MAX);
+        let seemed = i128::from(now) - i128::from(sent);
+        let seemed = i64::try_from(seemed).unwrap_or(if seemed < 0 { i64::MIN } else { i64::MAX });
         let least = self.least.map_or(seemed, |least| least.min(seemed));
         self.least = Some(least);
         // Containers of one machine share its monotonic clock unless they have a time namespace of their own.
@@ -156,10 +157,11 @@ fn one(bytes: &[u8], sent: u64, (shift, stamp): (i64, Stamp), came: Came) -> Res
             _ => {}
         }
     }
-    // An event cannot have happened after it was sent.
+    // An event cannot have happened after it was sent, nor after it came.
     let at = if at == 0 { sent } else { at.min(sent) };
+    let at = at.saturating_add_signed(shift).min(came.now);
     Ok(Event {
-        at: Timestamp::from_unix_nanos(at.saturating_add_signed(shift).saturating_add(came.unix_offset)),
+        at: Timestamp::from_unix_nanos(at.saturating_add(came.unix_offset)),
         stamp,
         source: came.source,
         kind: kind_of(kind, counts.new)?,
@@ -365,6 +367,10 @@ mod tests {
         assert_eq!(ahead.shift(3_000, 5_001_000), (-4_999_000, Stamp::Shifted));
         let mut behind = Clock::default();
         assert_eq!(behind.shift(9_000_000_000, 5), (8_999_999_995, Stamp::Shifted));
+        assert_eq!(Clock::default().shift(0, u64::MAX), (i64::MIN, Stamp::Shifted));
+        // Whatever a sender says, nothing happened later than now.
+        let (_, events) = told(&batch(1, u64::MAX, &[event(u64::MAX, 1, "a", None)]), 900);
+        assert_eq!(events[0].unwrap().at.unix_nanos(), 1_000_000_000_900);
     }
 
     #[test]
