@@ -143,6 +143,17 @@ fn an_address_may_be_translated_at_one_end() {
 }
 
 #[test]
+fn of_a_connection_without_ends_nobody_knows_what_lies_between() {
+    let told = Figures { prefill: Some(30 * MS), ..Figures::default() };
+    let server = View { told: Some(told), ..named(view(Vantage::Server, CLIENT, 1, 100), "chatcmpl-aaaaaaaa") };
+    let mut client = named(view(Vantage::Client, CLIENT, 0, 110), "chatcmpl-aaaaaaaa");
+    (client.client, client.server, client.keys.wire) = (None, None, None);
+    let (out, _) = joined(&[server, client], &[]);
+    let split = out[0].split.unwrap();
+    assert_eq!((tokens(&out), split.network, split.proxy, split.unattributed / MS), (vec![vec![1, 0]], None, None, 80));
+}
+
+#[test]
 fn a_proxy_seen_on_both_sides_has_its_time() {
     let id = "chatcmpl-aaaaaaaa";
     let views = [

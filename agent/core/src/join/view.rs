@@ -133,23 +133,28 @@ impl View {
         near.place() != far.place() && !distinct && in_time && shared && near.one_wire_with(far)
     }
 
+    /// Both ends of the connection, where they are known: of one that was there before the tap they are not.
+    fn ends(&self) -> Option<(SocketAddr, SocketAddr)> {
+        self.client.zip(self.server)
+    }
+
     /// Addresses are translated at one end at most; where neither is the same there is something in between.
     fn one_wire_with(&self, other: &Self) -> bool {
-        match (self.client.zip(self.server), other.client.zip(other.server)) {
-            // A connection that was there before the tap has no ends: then what they share must do.
-            (None, _) | (_, None) => true,
-            (Some((c, s)), Some((oc, os))) => c == oc || s == os,
-        }
+        matches!((self.ends(), other.ends()), (Some((c, s)), Some((oc, os))) if c == oc || s == os)
     }
 
     /// Whether `inner` is what a proxy asked for in answering this. `known` says that both share more than a trace.
     pub(super) fn has_inside(&self, inner: &Self, known: bool) -> bool {
-        let other_wire = self.client != inner.client && self.server != inner.server && self.client.is_some() && inner.client.is_some();
         let in_time = inner.start + SLACK >= self.start && inner.start <= self.reached() && inner.reached() <= self.reached() + SLACK;
         // Whoever answers and whoever asks for it is one process, where both are known.
         let pids = (self.vantage, self.pid, inner.vantage, inner.pid);
         let one_process = matches!(pids, (Vantage::Server, Some(a), Vantage::Client, Some(b)) if a == b);
-        other_wire && in_time && (known || one_process)
+        let beyond = match (self.ends(), inner.ends()) {
+            (Some((c, s)), Some((ic, is))) => c != ic && s != is,
+            // It may be one wire all the same: then only what cannot be seen the other way round.
+            _ => one_process || self.place() < inner.place(),
+        };
+        beyond && in_time && (known || one_process)
     }
 
     /// Whether both are known by the same id or the same caller.
