@@ -54,7 +54,9 @@ class Receiver(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:  # noqa: N802 (the library's name)
         """One request."""
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        text = self.rfile.read(int(self.headers["Content-Length"]))
+        # The agent's own spans come by its SDK, in Protobuf.
+        body = json.loads(text) if self.headers["Content-Type"].startswith("application/json") else {}
         for resource in body.get("resourceSpans", []):
             for scope in resource["scopeSpans"]:
                 if scope["scope"]["name"] == "tokengauge":
@@ -96,6 +98,7 @@ class Client:
             "ignore_eos": True, "stream": True, "stream_options": {"include_usage": True}, "cache_prompt": False,
             "user": "slow" if held else "quick",
         }  # fmt: skip
+        connection.connect()  # with TLS: no part of a TTFT
         headers = {"Content-Type": "application/json", "Authorization": f"Bearer {API_KEY}"}
         start = time.monotonic()
         connection.request("POST", "/v1/chat/completions", json.dumps(body), headers)
@@ -166,11 +169,12 @@ def check(phase: str, pairs: list[tuple[Record, Record]], proxied: bool, score: 
     negative = [p for _, s in split for p in PARTS if (part(s, p) or 0) < 0]
     score.check(not negative, f"{phase}: no part is negative {negative[:3]}")
     wanted = ("network", "proxy", "queue", "prefill") if proxied else ("queue", "prefill")
-    whole = [s for _, s in split if all(part(s, p) is not None for p in wanted)]
+    both = [(r, s) for r, s in split if all(part(s, p) is not None for p in wanted)]
+    whole = [s for _, s in both]
     score.check(len(whole) >= 0.99 * len(pairs), f"{phase}: {len(whole)} of {len(pairs)} have {', '.join(wanted)}")
     late = quantile([r["ttft"] - s["tokengauge.time_to_first_token"] for r, s in split if "ttft" in r], 0.5)
     score.check(-0.002 < late < 0.02, f"{phase}: the client's own TTFT is {late * 1e3:.2f} ms beyond the wire's (median)")
-    compared = [(r["timings"]["prompt_ms"] / 1e3, part(s, "prefill")) for r, s in whole if "timings" in r]
+    compared = [(r["timings"]["prompt_ms"] / 1e3, part(s, "prefill")) for r, s in both if "timings" in r]
     if not proxied or compared:
         off = [abs(ours - told) for told, ours in compared if abs(ours - told) > max(0.002, 0.02 * told)]
         score.check(bool(compared) and not off, f"{phase}: prefill is llama.cpp's own in {len(compared)} of {len(pairs)}, {len(off)} are off")
@@ -227,9 +231,9 @@ otlp: {{endpoint: 'http://127.0.0.1:{server.server_address[1]}', protocol: http/
             score.check(len(pairs[phase]) >= 0.99 * wanted, f"{phase}: {len(pairs[phase])} of {wanted} requests have one outermost span")
             medians[phase] = check(phase, pairs[phase], by_proxy, score)
         slow, quick = medians["held"]["proxy"], medians["proxied alone"]["proxy"]
-        score.check(HELD * 0.98 < slow - quick < HELD + 0.1, f"a proxy that holds requests {HELD} s has {slow:.3f} s, else {quick:.3f} s")
-        for p in ("network", "queue", "prefill"):
-            score.check(medians["held"][p] < medians["proxied alone"][p] + 0.1, f"it is not in {p}")
+        score.check(0.9 * HELD < slow - quick < HELD + 0.1, f"a proxy that holds requests {HELD} s has {slow:.3f} s, else {quick:.3f} s")
+        for p in ("network", "queue", "unattributed"):
+            score.check(medians["held"][p] < medians["proxied alone"][p] + 0.05, f"it is not in {p}")
         for way in ("direct", "proxied"):
             full, alone = medians[f"{way} saturated"]["queue"], medians[f"{way} alone"]["queue"]
             score.check(full > max(4 * alone, 0.01), f"{way}: without a free slot the queue has {full * 1e3:.1f} ms, else {alone * 1e3:.1f} ms")
