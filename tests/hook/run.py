@@ -117,6 +117,14 @@ class Page:
             time.sleep(1.3)
         return now
 
+    def taken(self, via: str) -> int:
+        """Events taken by a way, once nothing more comes of what was told before."""
+        while True:
+            before = self.events(via, "taken")
+            time.sleep(0.25)
+            if self.events(via, "taken") == before:
+                return before
+
     def connections(self, result: str) -> int:
         """Connections by result."""
         return int(self.sum("tokengauge_hook_connections_total", tokengauge_result=result))
@@ -200,15 +208,15 @@ def lives(score: Score, page: Page, servers: dict[str, list[str]], path: Path) -
     ways = [(name, command, []) for name, command in servers.items()] + [("python-socket", servers["python"], [path])]
     for name, command, more in ways:
         via = "socket" if more else "tap"
-        before = page.events(via, "taken")
+        before = page.taken(via)
         # Processes are looked for once a second; a server that begins after that has told of its first requests unseen.
         with_warm_up = told(command, "lives", f"{name}-warm", 700 if via == "tap" else 1, 300, *more)
-        warm = page.events(via, "taken") - before
-        before = page.events(via, "taken")
+        begun = page.taken(via)
+        warm = begun - before
         n, pause = 60, 1000
         said = told(command, "lives", name, n, pause, *more)
         until(3, lambda name=name: page.histogram("request_time", name)[0] == n)
-        taken = page.events(via, "taken") - before
+        taken = page.taken(via) - begun
         score.check(taken == said["events"] and warm <= with_warm_up["events"], f"{name}: {taken} of {said['events']} events taken")
         for quantity, key, count in [("queue_time", "queue_s", n), ("prefill_time", "prefill_s", n), ("time_to_first_token", "ttft_s", n), ("decode_time", "decode_s", n), ("inter_token_latency", "steps_s", 3 * n)]:
             counted, total = page.histogram(quantity, name)
