@@ -109,6 +109,22 @@ class Page:
                 found[of["tokengauge_result"]] = int(value)
         return found
 
+    def settled(self) -> dict[str, int]:
+        """The results of the tap once nothing is under way any more: the ring is read and the kernel's counters are told again."""
+        before: dict[str, int] = {}
+        while (now := self.results("tap")) != before:
+            before = now
+            time.sleep(1.3)
+        return now
+
+    def taken(self, via: str) -> int:
+        """Events taken by a way, once nothing more comes of what was told before."""
+        while True:
+            before = self.events(via, "taken")
+            time.sleep(0.25)
+            if self.events(via, "taken") == before:
+                return before
+
     def connections(self, result: str) -> int:
         """Connections by result."""
         return int(self.sum("tokengauge_hook_connections_total", tokengauge_result=result))
@@ -135,23 +151,24 @@ def told(command: list[str], *words: object, environment: dict[str, str] | None 
 
 
 class Probe:
-    """A probe that only counts: the kernel's own handler of perf's uprobes, at an offset of a file, on one process and its children."""
+    """A probe that only counts, in all processes: the kernel's own handler of perf's uprobes, at an offset of a file."""
 
     def __init__(self, file: Path, offset: int) -> None:
         kind = int(Path("/sys/bus/event_source/devices/uprobe/type").read_text())
         self._path = ctypes.create_string_buffer(str(file).encode())
-        attributes = struct.pack("<IIQQQQQIIQQ", kind, 64 + 8, 0, 0, 0, 0, 2, 0, 0, ctypes.addressof(self._path), offset)  # flags 2: inherit
+        attributes = struct.pack("<IIQQQQQIIQQ", kind, 72, 0, 0, 0, 0, 0, 0, 0, ctypes.addressof(self._path), offset)
         self._attributes = ctypes.create_string_buffer(attributes, 128)
         libc = ctypes.CDLL(None, use_errno=True)
         number = {"x86_64": 298, "aarch64": 241}[os.uname().machine]
-        self.fd = libc.syscall(number, self._attributes, os.getpid(), -1, -1, 0)
-        if self.fd < 0:
+        self.fds = [libc.syscall(number, self._attributes, -1, cpu, -1, 0) for cpu in sorted(os.sched_getaffinity(0))]
+        if min(self.fds) < 0:
             raise OSError(ctypes.get_errno(), "perf_event_open")
 
     def close(self) -> int:
         """Takes it out; how often it was hit."""
-        hits = struct.unpack("<Q", os.read(self.fd, 8))[0]
-        os.close(self.fd)
+        hits = sum(struct.unpack("<Q", os.read(fd, 8))[0] for fd in self.fds)
+        for fd in self.fds:
+            os.close(fd)
         return hits
 
 
@@ -180,8 +197,10 @@ def cost_of_an_empty_probe(server: list[str], nops: int) -> float | None:
     except OSError as why:
         print(f"      no empty probe here: {why}")
         return None
-    each = told(server, "cost", 3)["told_ns"]
-    return each if probe.close() > 0 else None
+    each, hits = told(server, "cost", 3)["told_ns"], probe.close()
+    if not hits:
+        print(f"      a probe on the nop of {nops} bytes is never hit here")
+    return each if hits else None
 
 
 def lives(score: Score, page: Page, servers: dict[str, list[str]], path: Path) -> None:
@@ -189,15 +208,15 @@ def lives(score: Score, page: Page, servers: dict[str, list[str]], path: Path) -
     ways = [(name, command, []) for name, command in servers.items()] + [("python-socket", servers["python"], [path])]
     for name, command, more in ways:
         via = "socket" if more else "tap"
-        before = page.events(via, "taken")
+        before = page.taken(via)
         # Processes are looked for once a second; a server that begins after that has told of its first requests unseen.
         with_warm_up = told(command, "lives", f"{name}-warm", 700 if via == "tap" else 1, 300, *more)
-        warm = page.events(via, "taken") - before
-        before = page.events(via, "taken")
+        begun = page.taken(via)
+        warm = begun - before
         n, pause = 60, 1000
         said = told(command, "lives", name, n, pause, *more)
         until(3, lambda name=name: page.histogram("request_time", name)[0] == n)
-        taken = page.events(via, "taken") - before
+        taken = page.taken(via) - begun
         score.check(taken == said["events"] and warm <= with_warm_up["events"], f"{name}: {taken} of {said['events']} events taken")
         for quantity, key, count in [("queue_time", "queue_s", n), ("prefill_time", "prefill_s", n), ("time_to_first_token", "ttft_s", n), ("decode_time", "decode_s", n), ("inter_token_latency", "steps_s", 3 * n)]:
             counted, total = page.histogram(quantity, name)
@@ -208,7 +227,7 @@ def lives(score: Score, page: Page, servers: dict[str, list[str]], path: Path) -
 
 def accounted(score: Score, page: Page, server: list[str], rate: int, seconds: int) -> None:
     """Sent = taken + counted as lost."""
-    before = page.results("tap")
+    before = page.settled()
     finished = page.requests("finished")
     said = told(server, "rate", "rate", rate, seconds, 2)
     now: dict[str, int] = {}
@@ -229,10 +248,9 @@ def accounted(score: Score, page: Page, server: list[str], rate: int, seconds: i
 
 def nonsense(score: Score, page: Page, server: list[str]) -> None:
     """Calls that are no events are counted by what is wrong with them."""
-    before = page.results("tap")
+    before = page.settled()
     said = told(server, "nonsense")
-    until(3, lambda: page.results("tap")["bad_request_id"] - before["bad_request_id"] >= said["bad_request_id"])
-    now = page.results("tap")
+    now = page.settled()
     for result, n in said.items():
         score.check(now[result] - before[result] == n, f"nonsense: {result} {now[result] - before[result]} of {n}")
 
@@ -240,10 +258,23 @@ def nonsense(score: Score, page: Page, server: list[str]) -> None:
 def wrong_user(score: Score, page: Page, path: Path) -> None:
     """A process of another user is let in by the file's mode and turned away by its credentials."""
     before = page.connections("refused_user")
-    code = f"import socket; s = socket.socket(socket.AF_UNIX); s.connect({str(path)!r}); s.settimeout(5); print(len(s.recv(1)))"
-    done = subprocess.run([sys.executable, "-c", code], user=NOBODY, group=NOBODY, capture_output=True, text=True, env={"PATH": os.environ["PATH"]}, cwd="/")
-    refused = "0" in done.stdout or "reset" in done.stderr.lower()
-    score.check(refused, f"a process of another user sees the end of its connection {done.stderr[-80:]}")
+    child = os.fork()
+    if not child:
+        heard = 1
+        try:
+            os.setgroups([])
+            os.setgid(NOBODY)
+            os.setuid(NOBODY)
+            with socket.socket(socket.AF_UNIX) as other:
+                other.settimeout(5)
+                other.connect(str(path))
+                heard = len(other.recv(1))
+        except ConnectionResetError:
+            heard = 0
+        finally:
+            os._exit(heard)
+    refused = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    score.check(refused, "a process of another user sees the end of its connection")
     score.check(until(3, lambda: page.connections("refused_user") - before) == 1, "and is counted")
 
 
@@ -307,6 +338,7 @@ def many_open(score: Score, page: Page, children: Children, agent: Agent, server
     child.stdout.readline()  # type: ignore[union-attr]
     until(5, lambda: page.sum("tokengauge_hook_requests_open") >= 100)
     child.kill()
+    child.wait()
     score.check(until(8, lambda: page.requests("server_gone") - gone == 100), f"of a server that was killed {page.requests('server_gone') - gone} of 100 requests are let go")
 
 
@@ -373,7 +405,9 @@ def main() -> None:
         for name in alone:
             watched = told(servers[name], "cost")
             print(f"      {name}: {alone[name]['empty_ns']:.1f} ns an empty call, {alone[name]['told_ns']:.1f} told without the agent, {watched['told_ns']:.1f} with it")
-            score.check(watched["told_ns"] > alone[name]["told_ns"], f"{name}: the probe is there ({watched['told_ns'] / alone[name]['told_ns']:.1f} times)")
+            times = watched["told_ns"] / alone[name]["told_ns"]
+            # In Python the rest of a call costs about as much as the probe.
+            score.check(times > 10 or name.startswith("python"), f"{name}: the probe is there ({times:.1f} times)")
         for size, empty in empty_probe.items():
             if empty:
                 used = " (where the agent stands)" if size == nop else ""

@@ -62,7 +62,7 @@ pub enum Role {
 impl Role {
     const TLS: &[Self] =
         &[Self::Enter, Self::Leave, Self::New, Self::Free, Self::Shutdown, Self::Quiet, Self::SelfTest, Self::EmptyEnter, Self::EmptyLeave];
-    const HOOK: &[Self] = &[Self::HookTap, Self::EmptyEnter];
+    const HOOK: &[Self] = &[Self::HookTap, Self::SelfTest];
 
     const fn program(self) -> &'static str {
         match self {

@@ -8,6 +8,7 @@
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::OnceLock;
 
 use aya_obj::generated::bpf_insn;
 
@@ -139,17 +140,21 @@ fn clock(id: libc::clockid_t) -> u64 {
     u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
 }
 
-/// What to add to a kernel stamp (CLOCK_MONOTONIC) to get Unix time: the tightest of a few readings.
+/// What to add to a kernel stamp (CLOCK_MONOTONIC) to get Unix time: the tightest of a few readings, once for the whole process, so that what
+/// several taps see at one instant has one stamp.
 pub(crate) fn unix_minus_monotonic() -> u64 {
-    (0..16)
-        .map(|_| {
-            let before = clock(libc::CLOCK_MONOTONIC);
-            let unix = clock(libc::CLOCK_REALTIME);
-            let after = clock(libc::CLOCK_MONOTONIC);
-            (after - before, unix.saturating_sub(before.midpoint(after)))
-        })
-        .min()
-        .map_or(0, |(_, offset)| offset)
+    static OFFSET: OnceLock<u64> = OnceLock::new();
+    *OFFSET.get_or_init(|| {
+        (0..16)
+            .map(|_| {
+                let before = clock(libc::CLOCK_MONOTONIC);
+                let unix = clock(libc::CLOCK_REALTIME);
+                let after = clock(libc::CLOCK_MONOTONIC);
+                (after - before, unix.saturating_sub(before.midpoint(after)))
+            })
+            .min()
+            .map_or(0, |(_, offset)| offset)
+    })
 }
 
 /// Now, in nanoseconds of CLOCK_MONOTONIC, the clock of `bpf_ktime_get_ns`.
