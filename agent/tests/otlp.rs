@@ -23,7 +23,7 @@ use tokengauge::export::metrics::Metrics;
 use tokengauge::export::otlp::{Config, Otlp, environment};
 use tokengauge::join::Joining;
 use tokengauge::{testing, vitals::Vitals};
-use tokengauge_core::inference::{Inference, TraceParent, Vantage};
+use tokengauge_core::inference::{Inference, ServerTiming, TraceParent, Vantage};
 use tokengauge_core::pipeline::PipelineStats;
 use tokengauge_core::semconv::{self, Profile};
 use tokengauge_core::stats::Snapshot;
@@ -41,6 +41,8 @@ fn inferences() -> [Inference; 3] {
     let mut first = testing::inference();
     first.request.traceparent = Some(TraceParent { trace_id: first.trace.trace_id, span_id: 0xb7ad_6b71_6920_3331, flags: 1 });
     first.trace.parent = Some(0xb7ad_6b71_6920_3331);
+    let told = ServerTiming { queue: Some(0.05), load: Some(0.01), prefill: Some(0.1), decode: Some(0.02), ..ServerTiming::default() };
+    first.server_timing = Some(told);
     let mut server = first.clone();
     server.vantage = Vantage::Server;
     server.trace.span_id = 0x55;
@@ -292,6 +294,7 @@ fn check(all: &All) {
                 "tokengauge.capture.attaches",
                 "tokengauge.capture.dropped",
                 "tokengauge.capture.other",
+                "tokengauge.split.proxy",
                 "gen_ai.client.inference.usage.cache_write.input_tokens",
             ];
             // What other parts of a running agent tell: objectives, servers, names of pods, the process, the file of records, the listener. None of them is here.
@@ -301,6 +304,9 @@ fn check(all: &All) {
                 "tokengauge.agent.",
                 "tokengauge.jsonl.",
                 "tokengauge.kubernetes.",
+                "tokengauge.hook.",
+                "tokengauge.join.",
+                "tokengauge.otlp_in.",
                 "tokengauge.http.",
                 "tokengauge.tap.",
                 "process.",
@@ -402,7 +408,20 @@ fn check(all: &All) {
     let refused = span(3);
     assert_eq!(refused.status.as_ref().unwrap().code, StatusCode::Error as i32);
     assert!(refused.parent_span_id.is_empty());
-    assert_eq!(span(0x55).kind, SpanKind::Server as i32);
+    let server = span(0x55);
+    assert_eq!(server.kind, SpanKind::Server as i32);
+
+    // Both views of one request: each leads to the other, and its time is taken apart once.
+    assert_eq!(
+        (server.links[0].span_id.as_slice(), client.links[0].span_id.as_slice()),
+        (client.span_id.as_slice(), server.span_id.as_slice())
+    );
+    let parts = ["network", "queue", "load", "prefill", "unattributed"]
+        .map(|p| attributes[&format!("tokengauge.split.{p}")].parse::<f64>().unwrap());
+    assert!(parts[..4] == [0.0, 0.05, 0.01, 0.1] && (parts.iter().sum::<f64>() - 0.41).abs() < 1e-9, "{parts:?}");
+    assert!(!table(&server.attributes).keys().any(|key| key.starts_with("tokengauge.split.")));
+    let queue = &all.histogram("tokengauge.split.queue")[0];
+    assert_eq!((queue.count, queue.sum, table(&queue.attributes)["tokengauge.split.source"].as_str()), (1, Some(0.05), "answer"));
 }
 
 fn check_environment(all: &All) {
