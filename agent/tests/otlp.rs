@@ -420,8 +420,8 @@ fn check(all: &All) {
         .map(|p| attributes[&format!("tokengauge.split.{p}")].parse::<f64>().unwrap());
     assert!(parts[..4] == [0.0, 0.05, 0.01, 0.1] && (parts.iter().sum::<f64>() - 0.41).abs() < 1e-9, "{parts:?}");
     assert!(!table(&server.attributes).keys().any(|key| key.starts_with("tokengauge.split.")));
-    let queue = &all.histogram("tokengauge.split.queue")[0];
-    assert_eq!((queue.count, queue.sum, table(&queue.attributes)["tokengauge.split.source"].as_str()), (1, Some(0.05), "answer"));
+    let [(queue, 1)] = &all.powers("tokengauge.split.queue")[..] else { panic!("the request is counted once") };
+    assert_eq!((queue["tokengauge.split.source"].as_str(), queue["tokengauge.split.whole"].as_str()), ("answer", "time_to_first_token"));
 }
 
 fn check_environment(all: &All) {

@@ -8,6 +8,7 @@ pub mod attr;
 pub mod engines;
 mod profile;
 mod provider;
+pub mod span;
 pub mod workload;
 
 pub use profile::{In, Profile};
@@ -27,15 +28,6 @@ pub const EVENT_STALL: &str = "tokengauge.stall";
 
 /// The event of a span at the instant of a chunk with generated output.
 pub const EVENT_CHUNK: &str = "tokengauge.chunk";
-
-/// Names of spans of an engine's phases, below the span of the request: waiting, loading the model, reading the prompt, generating.
-pub const SPAN_QUEUE: &str = "tokengauge.queue";
-/// See [`SPAN_QUEUE`].
-pub const SPAN_LOAD: &str = "tokengauge.load";
-/// See [`SPAN_QUEUE`].
-pub const SPAN_PREFILL: &str = "tokengauge.prefill";
-/// See [`SPAN_QUEUE`].
-pub const SPAN_DECODE: &str = "tokengauge.decode";
 
 /// Names of spans of the agent itself stand under this scope.
 pub const AGENT_SCOPE: &str = "tokengauge.agent";

@@ -23,8 +23,6 @@ use crate::join::Engines;
 pub mod grpc;
 pub mod listen;
 pub mod read;
-#[cfg(test)]
-mod tests;
 
 use read::Reading;
 
@@ -233,3 +231,7 @@ impl Drop for Receiving {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "in_tests.rs"]
+mod tests;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 
 use super::engine::{Engine, Figures, Source};
+use super::index::{Index, forget, keys_of, keys_of_engine};
 use super::split::Split;
 use super::view::View;
 use crate::inference::Vantage;
@@ -93,9 +94,6 @@ struct Wire {
     outer: Option<u64>,
     inner: Option<u64>,
 }
-
-/// The index: what is known by a key, oldest first.
-type Index = FxHashMap<u64, VecDeque<u64>>;
 
 /// All that waits.
 pub struct Book {
@@ -406,45 +404,6 @@ fn best(views: &[(usize, &View)], engine: Option<&Engine>) -> Option<(Source, Fi
         let other = second.map(|(_, f)| f).unwrap_or_default();
         (source, Figures { decode: figures.decode.or(other.decode), ttft: figures.ttft.or(other.ttft), ..figures })
     })
-}
-
-fn keys_of(view: &View) -> impl Iterator<Item = u64> + use<> {
-    let k = view.keys;
-    let mut all = [k.wire, k.caller, k.trace, k.ids[0], k.ids[1], k.ids[2]];
-    once(&mut all);
-    all.into_iter().flatten()
-}
-
-fn keys_of_engine(engine: &Engine) -> impl Iterator<Item = u64> + use<> {
-    let mut all = [engine.caller, engine.trace, engine.ids[0], engine.ids[1]];
-    once(&mut all);
-    all.into_iter().flatten()
-}
-
-/// Leaves each key once.
-fn once(keys: &mut [Option<u64>]) {
-    for n in 1..keys.len() {
-        let (before, behind) = keys.split_at_mut(n);
-        if let Some(key) = behind.first_mut()
-            && before.contains(key)
-        {
-            *key = None;
-        }
-    }
-}
-
-fn forget(index: &mut Index, keys: impl Iterator<Item = u64>, number: u64) {
-    for key in keys {
-        if let Some(list) = index.get_mut(&key) {
-            // Whoever leaves is mostly the oldest.
-            if let Some(at) = list.iter().position(|n| *n == number) {
-                list.remove(at);
-            }
-            if list.is_empty() {
-                index.remove(&key);
-            }
-        }
-    }
 }
 
 #[cfg(test)]

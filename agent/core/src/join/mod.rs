@@ -12,6 +12,7 @@
 
 pub mod book;
 pub mod engine;
+mod index;
 pub mod split;
 pub mod view;
 
