@@ -194,7 +194,7 @@ impl Observe for Told {
             let at = via as usize;
             let way = (attr::HOOK_VIA, via.as_str());
             let mut events = vec![("taken", c.taken.get(at).map_or(0, of))];
-            for (why, n) in Bad::ALL.iter().zip(c.bad.iter().nth(at).into_iter().flatten()) {
+            for (why, n) in Bad::ALL.iter().zip(c.bad.get(at).into_iter().flatten()) {
                 // The kernel side sorts some out before they are copied.
                 let sorted_out = match (via, why) {
                     (Via::Tap, Bad::TooShort) => of(&c.too_short),

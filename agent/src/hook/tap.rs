@@ -335,6 +335,6 @@ mod tests {
         use tokengauge_ebpf_common::hook;
         assert_eq!((hook::VERSION, hook::FIXED, hook::MAX), (tokengauge_core::hook::VERSION, raw::FIXED, raw::MAX));
         assert_eq!((tokengauge_tap::VERSION, tokengauge_tap::FIXED), (hook::VERSION, hook::FIXED));
-        assert!(tokengauge_tap::FIXED + 2 * tokengauge_tap::NAME <= hook::MAX);
+        const { assert!(tokengauge_tap::FIXED + 2 * tokengauge_tap::NAME <= hook::MAX) };
     }
 }

@@ -80,7 +80,8 @@ impl Rig {
         let mut all = std::collections::BTreeMap::new();
         self.hook.told.as_ref().unwrap().observe(&mut |metric, attributes, value| {
             let of: Vec<_> = attributes.iter().map(|(_, v)| *v).collect();
-            assert!(all.insert(format!("{} {}", metric.name.trim_start_matches("tokengauge.hook."), of.join(" ")), value as u64).is_none());
+            let name = metric.name.splitn(3, '.').last().unwrap_or_default();
+            assert!(all.insert(format!("{name} {}", of.join(" ")), value as u64).is_none());
         });
         all
     }
