@@ -103,6 +103,9 @@ pub struct Live {
     shared: Shared,
     /// The span of the last inference that broke an objective.
     broke: Arc<AtomicU64>,
+    /// Whether anything is seen.
+    sight: Option<Box<dyn Fn() -> bool + Send>>,
+    blind: bool,
     evaluations: u64,
     said: HashMap<&'static str, String>,
 }
@@ -165,6 +168,8 @@ impl Live {
             base: HashMap::new(),
             shared: Arc::new(Mutex::new(standing)),
             broke: Arc::default(),
+            sight: None,
+            blind: false,
             evaluations: 0,
             said: HashMap::new(),
         };
@@ -184,6 +189,11 @@ impl Live {
     /// it is the one.
     pub fn broke(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.broke)
+    }
+
+    /// Asks each second whether anything is seen. While nothing is, objectives are blind: nothing burns, fires or resolves, and coverage falls.
+    pub fn seeing(&mut self, sight: impl Fn() -> bool + Send + 'static) {
+        self.sight = Some(Box::new(sight));
     }
 
     /// What is exported begins at 0 with each process, with each objective that is new, and with one that counts something else now;
@@ -214,6 +224,13 @@ impl Live {
         self.lost = lost;
         if new > 0 {
             self.engine.lost(new, wall);
+        }
+        let blind = self.sight.as_ref().is_some_and(|sees| !sees());
+        self.engine.set_blind(blind, wall);
+        match (std::mem::replace(&mut self.blind, blind), blind) {
+            (false, true) => tracing::error!("no tap is at work: objectives are blind, their alerts stay as they are"),
+            (true, false) => tracing::info!("a tap is at work: objectives are observed again"),
+            _ => {}
         }
         self.evaluations += 1;
         let asked = self.reload.swap(false, Ordering::Relaxed);
