@@ -176,7 +176,7 @@ impl Live {
         live.engine.evaluate(wall);
         live.rebase(&HashMap::new());
         live.keep();
-        live.publish(wall);
+        live.publish(wall, true);
         live
     }
 
@@ -239,7 +239,7 @@ impl Live {
         }
         self.engine.evaluate(wall);
         self.keep();
-        self.publish(wall);
+        self.publish(wall, self.evaluations.is_multiple_of(WRITE_EVERY));
     }
 
     /// Reads the files again when they have changed, or when it is asked for.
@@ -320,7 +320,8 @@ impl Live {
         }
     }
 
-    fn publish(&mut self, wall: u64) {
+    /// Tells how things stand, and writes the file for `slo status` where it is time to.
+    fn publish(&mut self, wall: u64, write: bool) {
         let none = Counters::default();
         let base = |status| key(&self.engine, status).and_then(|key| self.base.get(&key)).copied();
         let of = |status| view(&self.engine, status, base(status).unwrap_or(none));
@@ -332,7 +333,7 @@ impl Live {
             standing.broken.extend(teams.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned());
         }
         standing.at_unix = wall / 1_000_000_000;
-        if !self.evaluations.is_multiple_of(WRITE_EVERY) {
+        if !write {
             return;
         }
         let text = serde_json::to_vec(&*standing).unwrap_or_default();
@@ -409,7 +410,7 @@ impl Exporter for Live {
         let (wall, _) = clock::now();
         self.engine.evaluate(wall);
         self.keep();
-        self.publish(wall);
+        self.publish(wall, true);
         let left = self.shared.lock().unwrap_or_else(PoisonError::into_inner).journal_trouble.clone();
         match left {
             None => Ok(()),
