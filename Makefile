@@ -44,7 +44,7 @@ test-image: build ## the image for both architectures: contents, bill of materia
 	tests/real/image.py
 
 test-k8s: build ## the chart on a real Kubernetes node
-	tests/real/setup-go.sh helm collector prometheus alertmanager && tests/k8s/setup.sh && python3 tests/k8s/run.py && python3 tests/k8s/collector.py && python3 tests/k8s/stranger.py
+	tests/real/setup-go.sh helm collector prometheus alertmanager && tests/k8s/setup.sh && python3 tests/k8s/run.py && python3 tests/k8s/enrich.py && python3 tests/k8s/collector.py && python3 tests/k8s/stranger.py
 
 test-bad: build ## hostile captures: clear errors, bounded memory, no panic
 	python3 tests/bad/run.py

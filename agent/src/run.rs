@@ -188,9 +188,9 @@ fn engines(config: &Config, metrics: &Metrics, otlp: bool) -> Result<Option<Scra
 fn page(metrics: &Metrics) -> serve::Metrics {
     let resource = resource(&environment);
     let endpoint = Endpoint::new(metrics, resource.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect());
-    Arc::new(move |accept| {
+    Arc::new(move |accept, to| {
         let format = Endpoint::negotiate(accept.unwrap_or_default());
-        serve::Page { content_type: format.content_type().to_owned(), body: endpoint.render(format) }
+        endpoint.render(format, to).map(|()| format.content_type())
     })
 }
 

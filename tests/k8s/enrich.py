@@ -276,7 +276,7 @@ class Rig:
         before = agent.log().count("listed anew")
         apply(thing("Deployment", "burst", "shop", replicas=6, selector={"matchLabels": {"app": "burst"}}, template=template("burst")))
         load = Pod("ui", "shop").ask(self.children, self.server.ip, self.model("load"), count=80)
-        want, got = 0, []
+        want, got, odd = 0, [], []
         for _ in range(3):
             pod, model = Pod("burst", "shop"), self.model("burst")
             child = pod.ask(self.children, self.server.ip, model, count=40)
@@ -287,9 +287,10 @@ class Rig:
             records = agent.records(model, "server")
             want += len(records)
             got += [end(r["client"].get("workload"))[1:4] == ("burst", "shop", pod.name) for r in records]
+            odd += [(r["client"], r["outcome"]["type"], r["timing_s"].get("duration")) for r in records if end(r["client"].get("workload"))[3:4] != (pod.name,)]
         kubectl("delete", "deployment", "burst", "-n", "shop", "--wait=false")
         load.wait(60)
-        self.score.check(want >= 6 and all(got), f"pods that come and go: {sum(got)} of {want} records are named")
+        self.score.check(want >= 6 and all(got), f"pods that come and go: {sum(got)} of {want} records are named {odd or ''}")
         model = f"load-{self.models - 3}"
         until(10, lambda: len(agent.records(model, "client")) == 80)
         named = sum(end(r["server"].get("workload"))[1] == "vllm" for r in agent.records(model, "client"))

@@ -4,6 +4,8 @@
 //! with bounds, counted one by one, so a limit that is a bound is exact; in Protobuf ours are native histograms beside that. Exemplars are in
 //! OpenMetrics and Protobuf, created timestamps in Protobuf.
 
+use std::io;
+
 use tokengauge_core::semconv::{Kind, Metric, prometheus_name};
 use tokengauge_core::stats::Store;
 use tokengauge_core::stats::sets::Set;
@@ -80,18 +82,20 @@ impl Endpoint {
         best.1
     }
 
-    /// All series as they are now.
-    pub fn render(&self, format: Format) -> Vec<u8> {
-        self.metrics.collect(|store, _| render(store, &self.target, format))
+    /// All series as they are now, in pieces: as text they are many times as large as the store.
+    ///
+    /// # Errors
+    /// Those of `to`.
+    pub fn render(&self, format: Format, to: &mut dyn io::Write) -> io::Result<()> {
+        self.metrics.collect(|store, _| render(store, &self.target, format, to))
     }
 }
 
-/// All series of a store.
-pub fn render(store: &Store, target: &[(String, String)], format: Format) -> Vec<u8> {
+fn render(store: &Store, target: &[(String, String)], format: Format, to: &mut dyn io::Write) -> io::Result<()> {
     match format {
-        Format::Text => text::render(store, target, false),
-        Format::OpenMetrics => text::render(store, target, true),
-        Format::Protobuf => protobuf::render(store, target),
+        Format::Text => text::render(store, target, false, to),
+        Format::OpenMetrics => text::render(store, target, true, to),
+        Format::Protobuf => protobuf::render(store, target, to),
     }
 }
 

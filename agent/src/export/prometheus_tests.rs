@@ -129,9 +129,15 @@ fn target() -> Vec<(String, String)> {
     vec![("service.version".to_owned(), "1.2".to_owned())]
 }
 
+fn page(target: &[(String, String)], format: Format) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    render(&sample(), target, format, &mut bytes).unwrap();
+    bytes
+}
+
 fn lines(open: bool, of: &str) -> String {
     let format = if open { Format::OpenMetrics } else { Format::Text };
-    let text = String::from_utf8(render(&sample(), &target(), format)).unwrap();
+    let text = String::from_utf8(page(&target(), format)).unwrap();
     text.lines().filter(|l| l.contains(of)).map(|l| format!("{l}\n")).collect()
 }
 
@@ -192,12 +198,12 @@ fn open_metrics() {
     "#]]
     .assert_eq(&lines(true, "le=\"1.0\"} 3"));
     assert_eq!(lines(true, "target"), "# HELP target Who exports.\n# TYPE target info\ntarget_info{service_version=\"1.2\"} 1\n");
-    assert!(render(&sample(), &[], Format::OpenMetrics).ends_with(b"\n# EOF\n"));
+    assert!(page(&[], Format::OpenMetrics).ends_with(b"\n# EOF\n"));
 }
 
 #[test]
 fn protobuf() {
-    let bytes = render(&sample(), &target(), Format::Protobuf);
+    let bytes = page(&target(), Format::Protobuf);
     let mut rest = bytes.as_slice();
     let mut families = BTreeMap::new();
     while !rest.is_empty() {

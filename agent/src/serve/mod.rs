@@ -3,6 +3,7 @@
 //! It has one thread of its own with a low-key runtime on it, and a second one for what takes long (rendering). It never touches a tap: what it
 //! shows it reads from atomics and from what the export thread publishes. Everything is bounded: connections, heads, time for each.
 
+use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -100,17 +101,9 @@ impl Config {
     }
 }
 
-/// A page that somebody else makes.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Page {
-    /// Its `Content-Type`.
-    pub content_type: String,
-    /// It.
-    pub body: Vec<u8>,
-}
-
-/// Makes the page of metrics in the form that the `Accept` header of the request wants. Called on a thread that may take its time.
-pub type Metrics = Arc<dyn Fn(Option<&str>) -> Page + Send + Sync>;
+/// Writes the page of metrics in the form that the `Accept` header of the request wants, in pieces, and says its `Content-Type`. Called on a
+/// thread that may take its time.
+pub type Metrics = Arc<dyn Fn(Option<&str>, &mut dyn io::Write) -> io::Result<&'static str> + Send + Sync>;
 
 /// What there is to show.
 #[derive(Clone)]
@@ -153,11 +146,11 @@ pub enum ServeError {
         /// The address.
         address: SocketAddr,
         /// What the system said.
-        source: std::io::Error,
+        source: io::Error,
     },
     /// No thread or no runtime.
     #[error("http: cannot start: {0}")]
-    System(std::io::Error),
+    System(io::Error),
 }
 
 /// A listener at work; dropping it closes it.

@@ -1,6 +1,6 @@
 //! From request to answer.
 
-use std::io::Write as _;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 
 use super::token::Tokens;
-use super::{Counters, Metrics, Page};
+use super::{Counters, Metrics};
 use crate::health::Health;
 
 /// Longest profile, seconds.
@@ -105,19 +105,17 @@ impl Pages {
         let accept = headers.get(ACCEPT).and_then(|v| v.to_str().ok()).map(str::to_owned);
         let gzip = takes_gzip(headers);
         let made = tokio::task::spawn_blocking(move || {
-            let page = metrics(accept.as_deref());
-            let packed = gzip.then(|| pack(&page.body)).flatten();
-            (page, packed)
+            let write = |to: &mut dyn io::Write| metrics(accept.as_deref(), to);
+            if gzip { packed(write) } else { plain(write) }
         });
-        let Ok((Page { content_type, body }, packed)) = made.await else {
+        let Ok(Ok((content_type, body))) = made.await else {
             return text(StatusCode::INTERNAL_SERVER_ERROR, "the page could not be made\n");
         };
-        let encoded = packed.is_some();
-        let mut answer = Response::new(Full::new(Bytes::from(packed.unwrap_or(body))));
+        let mut answer = Response::new(Full::new(Bytes::from(body)));
         let headers = answer.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_str(&content_type).unwrap_or(HeaderValue::from_static(TEXT)));
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
         headers.insert(VARY, HeaderValue::from_static("Accept, Accept-Encoding"));
-        if encoded {
+        if gzip {
             headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
         }
         answer
@@ -155,10 +153,17 @@ fn takes_gzip(headers: &HeaderMap) -> bool {
     named.or(any).unwrap_or(false)
 }
 
-fn pack(body: &[u8]) -> Option<Vec<u8>> {
-    let mut encoder = flate2::write::GzEncoder::new(Vec::with_capacity(body.len() / 8), flate2::Compression::fast());
-    encoder.write_all(body).ok()?;
-    encoder.finish().ok()
+/// What is written, and what the writer says.
+fn plain<T>(write: impl FnOnce(&mut dyn io::Write) -> io::Result<T>) -> io::Result<(T, Vec<u8>)> {
+    let mut body = Vec::new();
+    Ok((write(&mut body)?, body))
+}
+
+/// The same, compressed as it is written: a page of many series is never whole in memory.
+fn packed<T>(write: impl FnOnce(&mut dyn io::Write) -> io::Result<T>) -> io::Result<(T, Vec<u8>)> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    let said = write(&mut encoder)?;
+    Ok((said, encoder.finish()?))
 }
 
 #[cfg(test)]

@@ -9,9 +9,9 @@ use super::*;
 fn shown() -> Shown {
     let health = Arc::new(Health::default());
     health.part("tap", vec![]).beat();
-    let metrics: Metrics = Arc::new(|accept| Page {
-        content_type: "text/plain; version=0.0.4".into(),
-        body: format!("# wanted {}\n{}", accept.unwrap_or("-"), "x 1\n".repeat(1000)).into_bytes(),
+    let metrics: Metrics = Arc::new(|accept, to| {
+        write!(to, "# wanted {}\n{}", accept.unwrap_or("-"), "x 1\n".repeat(1000))?;
+        Ok("text/plain; version=0.0.4")
     });
     Shown { health, metrics: Some(metrics) }
 }
@@ -126,9 +126,9 @@ fn too_much_is_refused_and_counted() {
 fn a_metrics_page_that_hangs_does_not_hide_health() {
     let release = Arc::new(std::sync::Barrier::new(2));
     let wait = Arc::clone(&release);
-    let slow: Metrics = Arc::new(move |_| {
+    let slow: Metrics = Arc::new(move |_, to| {
         wait.wait();
-        Page { content_type: "text/plain".into(), body: b"late\n".to_vec() }
+        to.write_all(b"late\n").map(|()| "text/plain")
     });
     let config = Config { listen: "127.0.0.1:0".into(), ..Config::default() };
     let server = Server::start(&config, Shown { metrics: Some(slow), ..shown() }).unwrap();

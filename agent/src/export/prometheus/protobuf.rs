@@ -1,5 +1,7 @@
 //! `io.prometheus.client` (`metrics.proto` of prometheus/client_model): the only exposition that carries native histograms.
 
+use std::io;
+
 use tokengauge_core::semconv::Kind;
 use tokengauge_core::stats::Store;
 use tokengauge_core::stats::distribution::{Distribution, Exemplar};
@@ -18,8 +20,8 @@ const HISTOGRAM: u64 = 4;
 /// What Prometheus makes of OTLP's histograms, too: exact zeros are in it and nothing else.
 const ZERO_THRESHOLD: f64 = 1e-128;
 
-/// All series.
-pub fn render(store: &Store, target: &[(String, String)]) -> Vec<u8> {
+/// All series, handed on family by family.
+pub fn render(store: &Store, target: &[(String, String)], to: &mut dyn io::Write) -> io::Result<()> {
     let mut out = Wire::default();
     if !target.is_empty() {
         out.delimited(|w| {
@@ -53,8 +55,10 @@ pub fn render(store: &Store, target: &[(String, String)]) -> Vec<u8> {
                 });
             }
         });
+        to.write_all(&out.0)?;
+        out.0.clear();
     }
-    out.0
+    to.write_all(&out.0)
 }
 
 fn head(w: &mut Wire, name: &str, help: &str, kind: u64) {

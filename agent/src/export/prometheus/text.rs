@@ -1,6 +1,7 @@
 //! Text 0.0.4 (<https://prometheus.io/docs/instrumenting/exposition_formats/>) and OpenMetrics 1.0.0 (its specification of 2020).
 
 use std::fmt::Write as _;
+use std::io;
 
 use tokengauge_core::semconv::Kind;
 use tokengauge_core::stats::Store;
@@ -12,8 +13,11 @@ use super::{Family, families, label, labels, value};
 /// The words of OpenMetrics for units; a name must end with its unit.
 const UNITS: [&str; 3] = ["seconds", "bytes", "ratio"];
 
+/// What is gathered before it is handed on, bytes.
+const PIECE: usize = 64 << 10;
+
 /// All series.
-pub fn render(store: &Store, target: &[(String, String)], open: bool) -> Vec<u8> {
+pub fn render(store: &Store, target: &[(String, String)], open: bool, to: &mut dyn io::Write) -> io::Result<()> {
     let mut out = String::new();
     info(&mut out, target, open);
     for family in families(store) {
@@ -28,12 +32,16 @@ pub fn render(store: &Store, target: &[(String, String)], open: bool) -> Vec<u8>
                 Data::Distribution(d) => histogram(&mut out, &family.name, &attributes, d, open),
                 data => sample(&mut out, &family.name, "", &attributes, value(data)),
             }
+            if out.len() >= PIECE {
+                to.write_all(out.as_bytes())?;
+                out.clear();
+            }
         }
     }
     if open {
         out += "# EOF\n";
     }
-    out.into_bytes()
+    to.write_all(out.as_bytes())
 }
 
 /// Who exports.
