@@ -33,6 +33,7 @@ use crate::replay::write_stats;
 use crate::serve::{self, ServeError, Server, Shown};
 use crate::slo::live::Live;
 use crate::tap::{StopFlag, TapError};
+use crate::tenant::{self, KeyError, KeyFile};
 use crate::view::table::seconds;
 use crate::vitals::own::Own;
 use crate::{conditions, log, sources};
@@ -53,6 +54,9 @@ pub enum RunError {
     /// The agent's own pages cannot be served.
     #[error(transparent)]
     Serve(#[from] ServeError),
+    /// Tenants cannot be named.
+    #[error("tenant.key_file: {0}")]
+    Tenant(#[from] KeyError),
     /// No tap could start.
     #[error(transparent)]
     Tap(#[from] TapError),
@@ -69,7 +73,11 @@ impl RunError {
     pub const fn exit_code(&self) -> u8 {
         match self {
             // A configuration file that is not there is a wrong path on the command line.
-            Self::Config(_) | Self::Log(_) | Self::Export(ExportError::Config { .. }) | Self::Serve(ServeError::Config(_)) => 2,
+            Self::Config(_)
+            | Self::Log(_)
+            | Self::Tenant(_)
+            | Self::Export(ExportError::Config { .. })
+            | Self::Serve(ServeError::Config(_)) => 2,
             _ => 1,
         }
     }
@@ -111,6 +119,16 @@ pub fn run(args: &RunArgs) -> Result<bool, RunError> {
         metrics.watch(move |tell: &mut Tell<'_>| shared.observe(tell));
     }
     agent = agent.enricher(enricher);
+    let mut key_file = None;
+    if let Some(config) = &config.tenant {
+        let (tenants, file) = tenant::open(&config.headers, &config.key_file)?;
+        agent = agent.tenants(tenants);
+        conditions::tenants(&health, file.trouble());
+        key_file = Some(file);
+        if config.metrics {
+            metrics.by_tenant();
+        }
+    }
     if config.taps.tls.enabled {
         conditions::libraries(&health, &own.vitals);
     }
@@ -118,8 +136,9 @@ pub fn run(args: &RunArgs) -> Result<bool, RunError> {
         names.push(source.name.clone());
         agent = agent.source(source);
     }
-    let live = config.slo.as_ref().map(|slo| Live::start(slo, hangups.flag()));
-    if let Some(live) = &live {
+    let mut live = config.slo.as_ref().map(|slo| Live::start(slo, hangups.flag()));
+    if let Some(live) = &mut live {
+        live.seeing(conditions::sight(&health, &own.vitals, names.clone()));
         conditions::objectives(&health, live.shared());
         metrics.watch(Objectives(live.shared()));
     }
@@ -142,7 +161,7 @@ pub fn run(args: &RunArgs) -> Result<bool, RunError> {
     }
     let running = exporters(agent, records, otlp, live, args.verbose).start()?;
     eprintln!("tokengauge: {}", describe(&config));
-    let ended = narrate(&running, &stop, &names, &health);
+    let ended = narrate(&running, &stop, &names, &health, key_file);
     if let Some(path) = &args.stats {
         write_stats(path, &ended.report)?;
     }
@@ -257,6 +276,9 @@ pub fn describe(config: &Config) -> String {
     if let Some(slo) = &config.slo {
         text += &format!("; objectives of {}", slo.files.iter().map(|f| f.display().to_string()).collect::<Vec<_>>().join(", "));
     }
+    if let Some(tenant) = &config.tenant {
+        text += &format!("; names tenants by hashes of {}", tenant.headers.join(", "));
+    }
     match config.engines.endpoints.len() {
         0 => {}
         1 => text += "; asks 1 inference server",
@@ -305,11 +327,14 @@ pub fn line(i: &Inference) -> String {
 }
 
 /// Says when every tap is at work and how things are, until the end.
-fn narrate(running: &Running, stop: &StopFlag, names: &[String], health: &Health) -> Ended {
+fn narrate(running: &Running, stop: &StopFlag, names: &[String], health: &Health, mut key_file: Option<KeyFile>) -> Ended {
     let (mut tapping, mut said, mut stopped) = (false, now(), None);
     loop {
         if let Some(ended) = running.wait(Duration::from_millis(50)) {
             return ended;
+        }
+        if let Some(file) = &mut key_file {
+            file.tick();
         }
         let (failed, all) = running.failed_taps();
         if !tapping && running.ready() && failed < all {
