@@ -18,6 +18,7 @@ use tokengauge_core::join::Limits;
 use tokengauge_core::pipeline::{Options, PipelineStats};
 use tokengauge_core::stats::{Aggregator, Snapshot};
 use tokengauge_core::stream::Timestamp;
+use tokengauge_core::tenant::Tenants;
 
 use crate::clock::{now, wall};
 use crate::driver::{Driver, Progress, Source};
@@ -60,6 +61,7 @@ pub struct Builder {
     vitals: Arc<Vitals>,
     enricher: Option<Enricher>,
     joining: Joining,
+    tenants: Option<Arc<Tenants>>,
 }
 
 impl Builder {
@@ -84,6 +86,12 @@ impl Builder {
     /// Where the views of one request wait for each other; for a second unless said otherwise.
     pub fn joining(mut self, joining: Joining) -> Self {
         self.joining = joining;
+        self
+    }
+
+    /// Says whose requests are.
+    pub fn tenants(mut self, tenants: Arc<Tenants>) -> Self {
+        self.tenants = Some(tenants);
         self
     }
 
@@ -138,7 +146,7 @@ impl Builder {
             let seed = self.options.seed.wrapping_add((number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
             let sender =
                 OnTap { events: events.clone(), vitals: Arc::clone(&vitals), slot, stop: stop.clone(), part: Arc::clone(&part), clock };
-            let mut driver = Driver::new(Options { seed, ..self.options }, sender);
+            let mut driver = Driver::new(Options { seed, ..self.options }, sender).naming(self.tenants.clone());
             let stop = stop.clone();
             let thread = thread::Builder::new().name(format!("tap-{number}")).spawn(move || {
                 let _watched = Watched::over(&part);
@@ -212,6 +220,7 @@ impl Running {
             vitals: Arc::default(),
             enricher: None,
             joining: Joining::new(Limits::default().wait, now()),
+            tenants: None,
         }
     }
 
