@@ -155,7 +155,6 @@ pub struct Joining {
     wait: Duration,
     next: u64,
     /// By the token under which the book knows its view.
-    #[expect(clippy::box_collection, reason = "they come boxed through the queue, and go on as they are")]
     held: FxHashMap<u64, Box<Inference>>,
     inbox: Receiver<Engine>,
     engines: Engines,

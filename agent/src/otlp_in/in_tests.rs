@@ -16,9 +16,12 @@ use crate::clock::now;
 use crate::join::Joining;
 use crate::testing;
 
+/// A request that was forwarded, and its spans.
+type Forwarded = (Vec<u8>, u32);
+
 /// What was forwarded.
 #[derive(Clone, Default)]
-struct Carried(Arc<Lock<Vec<(Vec<u8>, u32)>>>);
+struct Carried(Arc<Lock<Vec<Forwarded>>>);
 impl Carrier for Carried {
     fn carry(&mut self, signal: Signal, request: Vec<u8>, items: u32) {
         assert_eq!(signal, Signal::Traces);

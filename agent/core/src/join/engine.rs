@@ -124,6 +124,45 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hook::book::{Book, Said};
+    use crate::hook::event::{Counts, Event, Kind, RequestId, Source as Teller, Stamp, TraceIds, Via};
+    use crate::stream::Timestamp;
+
+    #[test]
+    fn a_request_that_a_hook_told_is_an_engines_view() {
+        let event = |ms: u64, kind: Kind| Event {
+            at: Timestamp::from_unix_nanos(1_700_000_000_000_000_000 + ms * 1_000_000),
+            stamp: Stamp::Kernel,
+            source: Teller { via: Via::Tap, pid: 7, connection: 0 },
+            request: RequestId::new(b"chatcmpl-0123456789").unwrap(),
+            kind,
+            model: None,
+            trace: TraceIds::new(9, 4),
+            engine: None,
+            finish: None,
+            counts: Counts { drafted: Some(3), accepted: Some(2), ..Counts::default() },
+        };
+        let told = |life: &[(u64, Kind)]| {
+            let (mut book, mut all) = (Book::default(), Vec::new());
+            for (ms, kind) in life {
+                book.take(&event(*ms, *kind), &mut |said| {
+                    if let Said::Ended(request, _) = said {
+                        all.push(Engine::of_hook(request));
+                    }
+                });
+            }
+            all.pop().unwrap()
+        };
+        let life = [Kind::Received, Kind::Queued, Kind::Scheduled, Kind::FirstToken, Kind::Tokens(3), Kind::Finished];
+        let e = told(&[0, 5, 25, 55, 85, 86].into_iter().zip(life).collect::<Vec<_>>());
+        let ms = [e.figures.queue, e.figures.prefill, e.figures.decode, e.figures.ttft].map(|n| n.map(|n| n / 1_000_000));
+        assert_eq!((ms, e.tokens), ([Some(20), Some(30), Some(30), Some(55)], Some(4)));
+        assert_eq!((e.ids[0], e.caller, e.trace), (id_key("0123456789"), Some(caller_key(9, 4)), Some(trace_key(9))));
+        assert!(e.speculated.is_some_and(|(drafted, accepted)| drafted > accepted && accepted > 0));
+        // Without the event of a queue, what lies before scheduling is the tokeniser's as well: no queue.
+        let e = told(&[(0, Kind::Received), (25, Kind::Scheduled), (55, Kind::FirstToken), (56, Kind::Finished)]);
+        assert_eq!((e.figures.queue, e.figures.prefill, e.figures.ttft), (None, Some(30_000_000), Some(55_000_000)));
+    }
 
     #[test]
     fn what_is_no_length_of_time_is_nothing() {

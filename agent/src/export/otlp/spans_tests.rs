@@ -5,7 +5,7 @@ use opentelemetry_proto::tonic::trace::v1::{Span, span::SpanKind, status::Status
 use prost::Message as _;
 use tokengauge_core::gaps::Gaps;
 use tokengauge_core::inference::{Reason, TraceParent};
-use tokengauge_core::join::Split;
+use tokengauge_core::join::{Split, Whole};
 
 use super::*;
 use crate::testing;
