@@ -25,6 +25,7 @@ fn view(vantage: Vantage, ends: (u16, u16), start: u64, reach: u64) -> View {
         pid: None,
         client: at(ends.0),
         server: at(ends.1),
+        shape: 1,
         start: start * MS,
         end: (start + reach + 100) * MS,
         reach: Some(reach * MS),
@@ -143,14 +144,26 @@ fn an_address_may_be_translated_at_one_end() {
 }
 
 #[test]
-fn of_a_connection_without_ends_nobody_knows_what_lies_between() {
+fn of_a_connection_without_ends_what_passed_says_what_lies_between() {
+    let id = "chatcmpl-aaaaaaaa";
     let told = Figures { prefill: Some(30 * MS), ..Figures::default() };
-    let server = View { told: Some(told), ..named(view(Vantage::Server, CLIENT, 1, 100), "chatcmpl-aaaaaaaa") };
-    let mut client = named(view(Vantage::Client, CLIENT, 0, 110), "chatcmpl-aaaaaaaa");
-    (client.client, client.server, client.keys.wire) = (None, None, None);
+    let nowhere = |v: View| View { client: None, server: None, keys: Keys { wire: None, ..v.keys }, ..v };
+    let client = named(view(Vantage::Client, CLIENT, 0, 110), id);
+    let server = View { told: Some(told), ..nowhere(named(view(Vantage::Server, CLIENT, 1, 100), id)) };
     let (out, _) = joined(&[server, client], &[]);
+    assert_eq!((tokens(&out), ms(out[0].split.unwrap().network)), (vec![vec![1, 0]], Some(10)));
+    // Not the same bytes: something in between, and nobody knows what of it is network.
+    let (out, _) = joined(&[View { shape: 2, ..server }, client], &[]);
     let split = out[0].split.unwrap();
     assert_eq!((tokens(&out), split.network, split.proxy, split.unattributed / MS), (vec![vec![1, 0]], None, None, 80));
+    // A proxy that gives its TLS library no socket, and is faster than taps can tell, in whichever order they come.
+    let upstream = View { shape: 2, ..named(view(Vantage::Unknown, UPSTREAM, 3, 95), id) };
+    for views in [[client, server, upstream], [upstream, server, client], [server, upstream, client], [upstream, client, server]] {
+        let (out, _) = joined(&views, &[]);
+        let seats: Vec<_> = out[0].seats.iter().map(|s| (s.hop, s.vantage)).collect();
+        assert_eq!(seats, [(0, Vantage::Client), (0, Vantage::Server), (1, Vantage::Unknown)]);
+        assert_eq!((ms(out[0].split.unwrap().network), ms(out[0].split.unwrap().proxy)), (Some(10), Some(5)));
+    }
 }
 
 #[test]
@@ -286,6 +299,10 @@ fn any_view() -> impl Strategy<Value = View> {
             v.waits_only = waits_only;
             v.told = told.map(|(queue, prefill, decode)| Figures { queue, prefill, decode, ..Figures::default() }.completed());
             v.pid = Some(u32::from(client));
+            v.shape = start % 2;
+            if sent.is_none() {
+                (v.client, v.server) = (None, None);
+            }
             v.keys.ids[0] = (id > 0).then_some(id);
             if span > 0 { traced(v, 9, span) } else { v }
         },

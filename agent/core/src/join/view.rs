@@ -7,6 +7,7 @@ use super::engine::{Figures, Source};
 use super::split::Whole;
 use super::{SLACK, caller_key, hash, id_key, trace_key};
 use crate::inference::{Inference, Outcome, Vantage};
+use crate::name::Name;
 
 /// One view of one request.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -21,6 +22,8 @@ pub struct View {
     pub client: Option<SocketAddr>,
     /// The server's end.
     pub server: Option<SocketAddr>,
+    /// A hash of what is the same at both ends of a wire: the host, the protocol, the bytes of both bodies.
+    pub shape: u64,
     /// First byte of the request, nanoseconds.
     pub start: u64,
     /// End, nanoseconds.
@@ -90,6 +93,7 @@ impl View {
             pid: i.process.as_ref().map(|p| p.pid),
             client: i.client,
             server: i.server,
+            shape: hash(4, (i.host.as_ref().map(Name::as_str), i.protocol, i.request.bytes, i.response.bytes)),
             start: t.start.unix_nanos(),
             end: t.end.unix_nanos().max(t.start.unix_nanos()),
             reach,
@@ -133,26 +137,33 @@ impl View {
         near.place() != far.place() && !distinct && in_time && shared && near.one_wire_with(far)
     }
 
-    /// Both ends of the connection, where they are known: of one that was there before the tap they are not.
+    /// Both ends of the connection, where they are known: not of one that was there before the tap, nor where a process gives its TLS library no
+    /// socket (Python's asyncio, Node).
     fn ends(&self) -> Option<(SocketAddr, SocketAddr)> {
         self.client.zip(self.server)
     }
 
-    /// Addresses are translated at one end at most; where neither is the same there is something in between.
+    /// Addresses are translated at one end at most; where neither is the same there is something in between. Where they are not known,
+    /// what passed must be the same to the byte.
     fn one_wire_with(&self, other: &Self) -> bool {
-        matches!((self.ends(), other.ends()), (Some((c, s)), Some((oc, os))) if c == oc || s == os)
+        match (self.ends(), other.ends()) {
+            (Some((c, s)), Some((oc, os))) => c == oc || s == os,
+            _ => self.shape == other.shape,
+        }
     }
 
     /// Whether `inner` is what a proxy asked for in answering this. `known` says that both share more than a trace.
     pub(super) fn has_inside(&self, inner: &Self, known: bool) -> bool {
         let in_time = inner.start + SLACK >= self.start && inner.start <= self.reached() && inner.reached() <= self.reached() + SLACK;
+        // Of two that taps cannot tell apart at one end, the other says which is the inner one.
+        let in_time = in_time && (inner.start >= self.start || inner.reached() <= self.reached());
         // Whoever answers and whoever asks for it is one process, where both are known.
         let pids = (self.vantage, self.pid, inner.vantage, inner.pid);
         let one_process = matches!(pids, (Vantage::Server, Some(a), Vantage::Client, Some(b)) if a == b);
         let beyond = match (self.ends(), inner.ends()) {
             (Some((c, s)), Some((ic, is))) => c != ic && s != is,
-            // It may be one wire all the same: then only what cannot be seen the other way round.
-            _ => one_process || self.place() < inner.place(),
+            // One wire all the same, where what passed is: then only what cannot be seen the other way round.
+            _ => one_process || self.shape != inner.shape || self.place() < inner.place(),
         };
         beyond && in_time && (known || one_process)
     }
