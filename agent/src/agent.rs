@@ -17,6 +17,7 @@ use tokengauge_core::inference::Inference;
 use tokengauge_core::pipeline::{Options, PipelineStats};
 use tokengauge_core::stats::{Aggregator, Snapshot};
 use tokengauge_core::stream::Timestamp;
+use tokengauge_core::tenant::Tenants;
 
 use crate::clock::{now, wall};
 use crate::driver::{Driver, Progress, Source};
@@ -57,6 +58,7 @@ pub struct Builder {
     health: Arc<Health>,
     vitals: Arc<Vitals>,
     enricher: Option<Enricher>,
+    tenants: Option<Arc<Tenants>>,
 }
 
 impl Builder {
@@ -75,6 +77,12 @@ impl Builder {
     /// Names both ends of each inference before anyone gets it.
     pub fn enricher(mut self, enricher: Enricher) -> Self {
         self.enricher = Some(enricher);
+        self
+    }
+
+    /// Says whose requests are.
+    pub fn tenants(mut self, tenants: Arc<Tenants>) -> Self {
+        self.tenants = Some(tenants);
         self
     }
 
@@ -129,7 +137,7 @@ impl Builder {
             let seed = self.options.seed.wrapping_add((number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
             let sender =
                 OnTap { events: events.clone(), vitals: Arc::clone(&vitals), slot, stop: stop.clone(), part: Arc::clone(&part), clock };
-            let mut driver = Driver::new(Options { seed, ..self.options }, sender);
+            let mut driver = Driver::new(Options { seed, ..self.options }, sender).naming(self.tenants.clone());
             let stop = stop.clone();
             let thread = thread::Builder::new().name(format!("tap-{number}")).spawn(move || {
                 let _watched = Watched::over(&part);
@@ -201,6 +209,7 @@ impl Running {
             health: Arc::default(),
             vitals: Arc::default(),
             enricher: None,
+            tenants: None,
         }
     }
 

@@ -106,6 +106,13 @@ pub struct ReplayArgs {
     /// Secrets inside a pcapng file are used without it.
     #[arg(long = "keylog", value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub keylogs: Vec<PathBuf>,
+    /// A header field that names the tenant, e.g. `x-tenant-id` or `authorization`; may be repeated, the first that a request has counts. Records hold a hash of what
+    /// it says.
+    #[arg(long = "tenant-header", value_name = "NAME", requires = "tenant_key")]
+    pub tenant_headers: Vec<String>,
+    /// A file with the key of that hash (HMAC-SHA256), at least 16 bytes.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "tenant_headers")]
+    pub tenant_key: Option<PathBuf>,
     /// What to print on standard output.
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub format: Format,

@@ -9,19 +9,33 @@ use crate::enrich::kubernetes::{self, Mode};
 use crate::export::jsonl::file;
 use crate::export::otlp::carrier::Signal;
 use crate::export::otlp::delivery::Delivery;
-use crate::health::{Health, Level};
+use crate::health::{Health, Level, Line};
 use crate::slo::live::Shared;
+use crate::sources;
 use crate::tap::tls::Outcome;
+use crate::tenant;
 use crate::vitals::Vitals;
 
 /// Tells readiness whether probes could be attached: a tap that works and was refused every library sees nothing.
 pub fn libraries(health: &Health, vitals: &Arc<Vitals>) {
     let vitals = Arc::clone(vitals);
-    health.condition("libraries", move || {
-        let counters = vitals.counters();
-        let of = |name| counters.iter().filter(|c| c.area == Area::Attach && c.name == name).map(|c| c.count).sum::<u64>();
-        attached(of(Outcome::Attached.as_str()), of(Outcome::Refused.as_str()), of(Outcome::NoSymbols.as_str()))
-    });
+    health.condition("libraries", move || of_libraries(&vitals));
+}
+
+fn of_libraries(vitals: &Vitals) -> (Level, String) {
+    let counters = vitals.counters();
+    let of = |name| counters.iter().filter(|c| c.area == Area::Attach && c.name == name).map(|c| c.count).sum::<u64>();
+    attached(of(Outcome::Attached.as_str()), of(Outcome::Refused.as_str()), of(Outcome::NoSymbols.as_str()))
+}
+
+/// Says whether any of these taps sees anything: is at work and, where it is the one of TLS libraries, was not refused all of them.
+pub fn sight(health: &Arc<Health>, vitals: &Arc<Vitals>, taps: Vec<String>) -> impl Fn() -> bool + Send + 'static {
+    let (health, vitals) = (Arc::clone(health), Arc::clone(vitals));
+    move || {
+        let at_work = |line: &Line| line.level == Level::Good && taps.contains(&line.name);
+        let refused = || of_libraries(&vitals).0 == Level::Bad;
+        health.parts().iter().any(|line| at_work(line) && (line.name != sources::TLS || !refused()))
+    }
 }
 
 fn attached(attached: u64, refused: u64, stripped: u64) -> (Level, String) {
@@ -69,6 +83,14 @@ pub fn names_of_pods(health: &Health, shared: &Arc<kubernetes::Shared>) {
     });
 }
 
+/// Tells readiness whether the file with the key of tenants can be used. The one that was read last stays in force.
+pub fn tenants(health: &Health, trouble: tenant::Trouble) {
+    health.condition("tenants", move || match &*trouble.lock().unwrap_or_else(PoisonError::into_inner) {
+        None => (Level::Good, "hashed".to_owned()),
+        Some(trouble) => (Level::Degraded, format!("{trouble}; the key that was read before stays in force")),
+    });
+}
+
 /// Tells readiness whether records can be written.
 pub fn records(health: &Health, counters: Arc<file::Counters>) {
     health.condition("records", move || match counters.trouble() {
@@ -80,6 +102,32 @@ pub fn records(health: &Health, counters: Arc<file::Counters>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_tap_at_work_is_sight_and_none_is_blindness() {
+        use tokengauge_core::stats::snapshot::Counter;
+        let (health, vitals) = (Arc::new(Health::default()), Arc::new(Vitals::default()));
+        let names = [sources::TLS, "packets on eth0"].map(str::to_owned);
+        let sees = sight(&health, &vitals, names.to_vec());
+        assert!(!sees(), "none has begun");
+        let (tls, packets, other) =
+            (health.part(sources::TLS, vec![]), health.part("packets on eth0", vec![]), health.part("export", vec![]));
+        other.beat();
+        assert!(!sees(), "the export thread is no tap");
+        tls.beat();
+        assert!(sees());
+        let refused = Arc::new(std::sync::atomic::AtomicU64::new(0));
+        let count = Arc::clone(&refused);
+        let counter = move || Counter { area: Area::Attach, name: Outcome::Refused.as_str(), count: count.load(Ordering::Relaxed) };
+        vitals.register(Box::new(move || vec![counter()]));
+        assert!(sees(), "no library was refused yet");
+        refused.store(2, Ordering::Relaxed);
+        assert!(!sees(), "the kernel refused every library");
+        packets.beat();
+        assert!(sees());
+        packets.end(Some("eth0 is gone".into()));
+        assert!(!sees());
+    }
 
     #[test]
     fn a_tap_that_was_refused_everything_is_not_ready() {

@@ -15,7 +15,7 @@ use crate::engine;
 use crate::export::jsonl::rotation::Rotate;
 use crate::export::{metrics, otlp};
 use crate::hook;
-use crate::serve;
+use crate::{serve, tenant};
 
 /// Everything that can be configured.
 #[derive(Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
@@ -41,6 +41,8 @@ pub struct Config {
     pub http: Option<serve::Config>,
     /// Names of pods and workloads for both ends of a connection.
     pub kubernetes: crate::enrich::config::Config,
+    /// Who asks, as a keyed hash: of records, spans and objectives, and of metrics where that is asked for. Off without it.
+    pub tenant: Option<tenant::Config>,
     /// What the agent logs about itself (tracing-subscriber's filter syntax).
     pub log: Option<String>,
 }
@@ -292,6 +294,9 @@ impl Config {
         }
         if self.slo.as_ref().is_some_and(|s| s.files.is_empty() && s.config_maps.is_none()) {
             return wrong("slo.files".into(), "is empty: expected files or folders with objectives".into());
+        }
+        if let Some(Err((key, what))) = self.tenant.as_ref().map(tenant::Config::check) {
+            return wrong(format!("tenant.{key}"), what);
         }
         if let Err((key, what)) = self.kubernetes.check() {
             return wrong(format!("kubernetes.{key}"), what);

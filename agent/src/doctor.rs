@@ -7,6 +7,7 @@ use crate::cli::RunArgs;
 use crate::tap::tls::selftest::{self, LibraryReport, SelfTest};
 
 pub mod checks;
+mod kubernetes;
 mod receiver;
 
 use checks::{Check, State};

@@ -8,6 +8,7 @@ use tokengauge_core::inference::Inference;
 use tokengauge_core::pipeline::{Options, Pipeline, PipelineStats};
 use tokengauge_core::stats::snapshot::Counter;
 use tokengauge_core::stream::{ConnId, Direction, StreamEvent, Timestamp, Verdict};
+use tokengauge_core::tenant::Tenants;
 use tokengauge_core::tls::{self, Decrypt, KeyLog};
 
 use crate::tap::{Sink, Tap};
@@ -88,6 +89,13 @@ impl<P: Progress> Driver<P> {
     #[must_use]
     pub fn decrypting(mut self, keys: Option<Arc<KeyLog>>) -> Self {
         self.decrypt = keys.map(|keys| Box::new(Decrypt::new(keys)));
+        self
+    }
+
+    /// Says whose requests are.
+    #[must_use]
+    pub fn naming(mut self, tenants: Option<Arc<Tenants>>) -> Self {
+        self.pipeline = self.pipeline.naming(tenants);
         self
     }
 

@@ -27,6 +27,7 @@ pub mod serve;
 pub mod slo;
 pub mod sources;
 pub mod tap;
+pub mod tenant;
 pub mod testing;
 pub mod view;
 pub mod vitals;

@@ -10,6 +10,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokengauge_core::inference::Inference;
 use tokengauge_core::pipeline::{Options, PipelineStats};
 use tokengauge_core::stats::Aggregator;
+use tokengauge_core::tenant::Tenants;
 use tokengauge_core::tls::KeyLog;
 
 use crate::cli::{Format, ReplayArgs};
@@ -20,6 +21,7 @@ use crate::export::jsonl::JsonLines;
 use crate::keylog;
 use crate::tap::pcap::Share;
 use crate::tap::{StopFlag, TapError};
+use crate::tenant;
 use crate::view::table;
 use crate::vitals::{self, Report, Vitals};
 
@@ -42,6 +44,9 @@ pub fn replay(args: &ReplayArgs, open: &mut Open<'_>) -> Result<bool, ExportErro
     let (mut total, mut failed, vitals) = (PipelineStats::default(), 0, Vitals::default());
     let stop = StopFlag::default();
     let (keys, mut whole) = keylog::read(&args.keylogs);
+    let tenants = args.tenant_key.as_ref().map(|key| tenant::open(&args.tenant_headers, key)).transpose();
+    let tenants = tenants.map_err(|error| ExportError::Config { what: format!("tenants: {error}") })?.map(|(tenants, _)| tenants);
+    let known = Known { keys, tenants };
     for error in &whole {
         eprintln!("tokengauge: {error}");
     }
@@ -54,9 +59,9 @@ pub fn replay(args: &ReplayArgs, open: &mut Open<'_>) -> Result<bool, ExportErro
         let number = number as u64;
         let shared = threads > 1 && std::fs::metadata(path).is_ok_and(|file| file.is_file());
         let result = if shared {
-            shares::replay(open, path, (number, threads), keys.as_ref(), &mut job, &vitals, &stop)
+            shares::replay(open, path, (number, threads), &known, &mut job, &vitals, &stop)
         } else {
-            replay_one(open, path, number, keys.clone(), &mut job, &vitals, &stop)
+            replay_one(open, path, number, &known, &mut job, &vitals, &stop)
         };
         match result {
             Ok((stats, result)) => {
@@ -112,11 +117,19 @@ const MAX_THREADS: u32 = 64;
 
 type Read = (PipelineStats, Result<(), TapError>);
 
+/// What is known beside the capture.
+struct Known {
+    /// Secrets of TLS connections.
+    keys: Option<Arc<KeyLog>>,
+    /// Who says whose requests are.
+    tenants: Option<Arc<Tenants>>,
+}
+
 fn replay_one(
     open: &mut Open<'_>,
     path: &Path,
     number: u64,
-    keys: Option<Arc<KeyLog>>,
+    known: &Known,
     job: &mut Job<'_>,
     vitals: &Vitals,
     stop: &StopFlag,
@@ -126,7 +139,8 @@ fn replay_one(
     let bar = progress_bar(path, &name);
     // Ids are made of the seed: files of one run must not share them.
     let options = Options { seed: number, ..Options::default() };
-    let mut driver = Driver::new(options, OnFile { job, stop, bar: &bar, progress }).decrypting(keys);
+    let on_file = OnFile { job, stop, bar: &bar, progress };
+    let mut driver = Driver::new(options, on_file).decrypting(known.keys.clone()).naming(known.tenants.clone());
     let result = tap.run(&mut driver, stop);
     if let Some(counters) = driver.decrypted() {
         vitals.register(keylog::probe(counters));

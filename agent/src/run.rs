@@ -35,6 +35,7 @@ use crate::replay::write_stats;
 use crate::serve::{self, ServeError, Server, Shown};
 use crate::slo::live::Live;
 use crate::tap::{StopFlag, TapError};
+use crate::tenant::{self, KeyError, KeyFile};
 use crate::view::table::seconds;
 use crate::vitals::own::Own;
 use crate::{conditions, log, sources};
@@ -58,6 +59,9 @@ pub enum RunError {
     /// The hook cannot begin as it is configured.
     #[error(transparent)]
     Hook(#[from] HookError),
+    /// Tenants cannot be named.
+    #[error("tenant.key_file: {0}")]
+    Tenant(#[from] KeyError),
     /// No tap could start.
     #[error(transparent)]
     Tap(#[from] TapError),
@@ -74,7 +78,11 @@ impl RunError {
     pub const fn exit_code(&self) -> u8 {
         match self {
             // A configuration file that is not there is a wrong path on the command line.
-            Self::Config(_) | Self::Log(_) | Self::Export(ExportError::Config { .. }) | Self::Serve(ServeError::Config(_)) => 2,
+            Self::Config(_)
+            | Self::Log(_)
+            | Self::Tenant(_)
+            | Self::Export(ExportError::Config { .. })
+            | Self::Serve(ServeError::Config(_)) => 2,
             _ => 1,
         }
     }
@@ -116,6 +124,16 @@ pub fn run(args: &RunArgs) -> Result<bool, RunError> {
         metrics.watch(move |tell: &mut Tell<'_>| shared.observe(tell));
     }
     agent = agent.enricher(enricher);
+    let mut key_file = None;
+    if let Some(config) = &config.tenant {
+        let (tenants, file) = tenant::open(&config.headers, &config.key_file)?;
+        agent = agent.tenants(tenants);
+        conditions::tenants(&health, file.trouble());
+        key_file = Some(file);
+        if config.metrics {
+            metrics.by_tenant();
+        }
+    }
     if config.taps.tls.enabled {
         conditions::libraries(&health, &own.vitals);
     }
@@ -123,8 +141,9 @@ pub fn run(args: &RunArgs) -> Result<bool, RunError> {
         names.push(source.name.clone());
         agent = agent.source(source);
     }
-    let live = config.slo.as_ref().map(|slo| Live::start(slo, hangups.flag()));
-    if let Some(live) = &live {
+    let mut live = config.slo.as_ref().map(|slo| Live::start(slo, hangups.flag()));
+    if let Some(live) = &mut live {
+        live.seeing(conditions::sight(&health, &own.vitals, names.clone()));
         conditions::objectives(&health, live.shared());
         metrics.watch(Objectives(live.shared()));
     }
@@ -148,7 +167,7 @@ pub fn run(args: &RunArgs) -> Result<bool, RunError> {
     }
     let running = exporters(agent, records, otlp, live, args.verbose).start()?;
     eprintln!("tokengauge: {}", describe(&config));
-    let ended = narrate(&running, &stop, &names, &health);
+    let ended = narrate(&running, &stop, &names, &health, key_file);
     if let Some(path) = &args.stats {
         write_stats(path, &ended.report)?;
     }
@@ -277,6 +296,9 @@ pub fn describe(config: &Config) -> String {
     if let Some(socket) = &config.hook.socket {
         text += &format!("; listens to servers on {}", socket.display());
     }
+    if let Some(tenant) = &config.tenant {
+        text += &format!("; names tenants by hashes of {}", tenant.headers.join(", "));
+    }
     match config.engines.endpoints.len() {
         0 => {}
         1 => text += "; asks 1 inference server",
@@ -325,11 +347,14 @@ pub fn line(i: &Inference) -> String {
 }
 
 /// Says when every tap is at work and how things are, until the end.
-fn narrate(running: &Running, stop: &StopFlag, names: &[String], health: &Health) -> Ended {
+fn narrate(running: &Running, stop: &StopFlag, names: &[String], health: &Health, mut key_file: Option<KeyFile>) -> Ended {
     let (mut tapping, mut said, mut stopped) = (false, now(), None);
     loop {
         if let Some(ended) = running.wait(Duration::from_millis(50)) {
             return ended;
+        }
+        if let Some(file) = &mut key_file {
+            file.tick();
         }
         let (failed, all) = running.failed_taps();
         if !tapping && running.ready() && failed < all {

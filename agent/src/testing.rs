@@ -72,6 +72,7 @@ pub fn inference() -> Inference {
             tpot_without_reasoning: false,
             max_stall: Ok(ms(30)),
             gaps: [20_000_000, 0, 30_000_000].into_iter().collect(),
+            holes: Vec::new(),
         },
         gaps: 0,
         server_timing: None,

@@ -1,5 +1,6 @@
 //! Planted secrets appear in no output: a capture whose every text and credential is one is measured, and every exporter's and
-//! view's bytes are searched, in plain, hexadecimal, percent-encoded and base64 form (invariant 6).
+//! view's bytes, and the log at its most talkative, are searched, in plain, hexadecimal, percent-encoded and base64 form (invariant 6).
+//! Tenants are named while that is done, by what stands in the same credentials: their hashes appear everywhere.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test states its expectations so")]
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -10,13 +11,15 @@ use std::time::Duration;
 use tokengauge::agent::Running;
 use tokengauge::export::jsonl::file::JsonFile;
 use tokengauge::export::otlp::{Config, Otlp};
+use tokengauge::export::prometheus::Endpoint;
+use tokengauge::slo::live::{self, Live};
 use tokengauge::tap::pcap::Share;
-use tokengauge::{run, sources, testing, view};
+use tokengauge::{run, sources, tenant, testing, view};
 use tokengauge_core::stream::Timestamp;
 use tokengauge_core::tcp::build::{Conversation, PcapWriter, Who};
 
 /// Where each stands says its name.
-const SECRETS: [&str; 11] = [
+const SECRETS: [&str; 13] = [
     "sk-bearer-0f1e2d",
     "sk-apikey-3c4b5a",
     "key-in-query-9988",
@@ -28,11 +31,17 @@ const SECRETS: [&str; 11] = [
     "thought-copper-tide",
     "tool-argument-velvet",
     "error-message-ember",
+    "tenant-granite-fox",
+    // The key of the tenants' hashes.
+    "key-of-tenants-61728394",
 ];
 
-fn request(path: &str, body: &str) -> String {
+/// Whose requests are: the first has a field of its own, the others their API key.
+const TENANT: &str = SECRETS[11];
+
+fn request(path: &str, body: &str, more: &str) -> String {
     format!(
-        "POST {path} HTTP/1.1\r\nHost: api.openai.com\r\nAuthorization: Bearer {}\r\nx-api-key: {}\r\nCookie: s={}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        "POST {path} HTTP/1.1\r\nHost: api.openai.com\r\n{more}Authorization: Bearer {}\r\nx-api-key: {}\r\nCookie: s={}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
         SECRETS[0],
         SECRETS[1],
         SECRETS[3],
@@ -46,7 +55,7 @@ fn response(kind: &str, body: &str) -> String {
 
 /// A stream, a whole answer, an HTTP error, an error in a stream whose type is a message, and something that is none of ours.
 fn capture() -> Vec<u8> {
-    let [_, _, query, _, password, prompt, system, answer, thought, tool, error] = SECRETS;
+    let [_, _, query, _, password, prompt, system, answer, thought, tool, error, ..] = SECRETS;
     let body = format!(
         r#"{{"model":"m-1","stream":true,"user":"{prompt}","messages":[{{"role":"system","content":"{system}"}},{{"role":"user","content":"{prompt}"}}]}}"#
     );
@@ -74,7 +83,8 @@ fn capture() -> Vec<u8> {
         ("/v1/chat/completions", &body, response("200 OK\r\nContent-Type: text/event-stream", &broken)),
         ("/elsewhere", prompt, response("200 OK", answer)),
     ] {
-        talk = talk.say(Duration::from_millis(5), Who::Client, request(path, body));
+        let more = if path.starts_with("http:") { format!("X-Tenant-Id: {TENANT}\r\n") } else { String::new() };
+        talk = talk.say(Duration::from_millis(5), Who::Client, request(path, body, &more));
         talk = talk.say(Duration::from_millis(50), Who::Server, answer);
     }
     let mut file = PcapWriter::new(1);
@@ -120,24 +130,59 @@ fn keep(stream: &TcpStream, all: &Mutex<Vec<u8>>) -> Option<()> {
     }
 }
 
+/// What is logged.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl tracing_subscriber::fmt::MakeWriter<'_> for Log {
+    type Writer = Self;
+
+    fn make_writer(&self) -> Self {
+        self.clone()
+    }
+}
+
 #[test]
 fn no_output_shows_a_planted_secret() {
     let dir = tempfile::tempdir().unwrap();
     let (pcap, jsonl) = (dir.path().join("x.pcap"), dir.path().join("x.jsonl"));
     let bytes = capture();
-    for secret in SECRETS {
+    for secret in &SECRETS[..12] {
         assert!(bytes.windows(secret.len()).any(|w| w == secret.as_bytes()), "the capture lacks {secret}");
     }
     std::fs::write(&pcap, bytes).unwrap();
     let (address, received) = receiver();
     let config = Config { endpoint: Some(format!("http://{address}")), ..Config::default() };
     let none = |_: &str| None;
+    let log = Log::default();
+    tracing_subscriber::fmt().with_max_level(tracing::Level::TRACE).with_ansi(false).with_writer(log.clone()).init();
+    let (key, slos) = (dir.path().join("key"), dir.path().join("slo.yaml"));
+    std::fs::write(&key, format!("{}\n", SECRETS[12])).unwrap();
+    std::fs::write(&slos, "slos: {service: s, objectives: [{name: each, goal: availability >= 99%, groupBy: [tenant]}]}\n").unwrap();
+    let (tenants, _) = tenant::open(&["x-tenant-id", "authorization"].map(str::to_owned), &key).unwrap();
+    let hashes = [TENANT, SECRETS[0]].map(|name| tenants.tenant(b"x-tenant-id", name.as_bytes()).unwrap());
+    let journal = dir.path().join("slo.journal");
+    let live = Live::start(&live::Config { files: vec![slos], config_maps: None, journal: journal.clone() }, Arc::default());
     let metrics = tokengauge::export::metrics::Metrics::new(&Default::default(), Default::default(), &none).unwrap();
+    metrics.by_tenant();
     let said = Arc::new(Mutex::new(String::new()));
     let lines = Arc::clone(&said);
     let running = Running::builder()
         .source(sources::file(&pcap, Share::ALL).unwrap())
         .exporter(Box::new(JsonFile::open(&jsonl, None, Arc::default()).unwrap()))
+        .exporter(Box::new(live))
+        .tenants(tenants)
         .exporter(Box::new(Otlp::new(&config, &metrics, &|_: &str| None).unwrap().unwrap()))
         .on_inference(move |i| *lines.lock().unwrap() += &format!("{}\n{i:?}\n", run::line(i)))
         .start()
@@ -151,7 +196,24 @@ fn no_output_shows_a_planted_secret() {
     }
     let said = said.lock().unwrap().clone();
     let table = view::table::render(&running.snapshot());
-    let outputs: [(&str, &[u8]); 5] = [
+    let pages: Vec<Vec<u8>> = ["text/plain", "application/openmetrics-text", "application/vnd.google.protobuf"]
+        .map(|accept| Endpoint::new(&metrics, Vec::new()).render(Endpoint::negotiate(accept)))
+        .into();
+    let status = std::fs::read(live::status_path(&journal)).unwrap();
+    for hash in hashes {
+        let shows = |what: &[u8]| what.windows(16).any(|w| w == hash.as_str().as_bytes());
+        for (name, what) in [("records", &records), ("otlp", &received), ("status", &status)] {
+            assert!(shows(what), "{name} lacks the tenant {hash:?}");
+        }
+        assert!(pages.iter().all(|page| shows(page)), "a page lacks the tenant {hash:?}");
+    }
+    let log = log.0.lock().unwrap().clone();
+    assert!(!log.is_empty(), "the log was not on");
+    let outputs: [(&str, &[u8]); 9] = [
+        ("log", &log),
+        ("pages", &pages.concat()),
+        ("status", &status),
+        ("journal", &std::fs::read(&journal).unwrap()),
         ("records", &records),
         ("otlp", &received),
         ("lines and records in memory", said.as_bytes()),

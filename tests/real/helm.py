@@ -65,11 +65,13 @@ REFUSED = (
     ("priorityClass.value=2000000000", "value"),
     ("collector.replicas=0", "replicas"),
     ("extraEnv[0].nmae=X", "nmae"),
+    ("tenants.headers={x tenant},tenants.keySecret.name=x", "headers"),
     # These the schema lets through; the templates do not.
     ("updateStrategy.rollingUpdate.maxSurge=1", "two agents on a node"),
     ("config.taps.pcap[0].interface=eth0", "NET_RAW"),
     ("collector.enabled=true,collector.config=none", "no Collector configuration"),
     ("prometheus.rules.slo=x: 1", "groups"),
+    ("tenants.headers={x-tenant-id}", "without a key"),
     ("http.port=0", "port"),
     ("http.address=localhost", "address"),
     ("prometheus.podMonitor.interval=often", "interval"),

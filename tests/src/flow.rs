@@ -35,6 +35,7 @@
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::protobuf;
@@ -44,6 +45,7 @@ use flate2::write::{GzEncoder, ZlibEncoder};
 use tokengauge_core::inference::{Inference, Reason};
 use tokengauge_core::pipeline::{Options, Pipeline, PipelineStats};
 use tokengauge_core::stream::{ConnId, ConnInfo, Direction, End, Endpoints, GapReason, Side, StreamEvent, TapKind, Timestamp};
+use tokengauge_core::tenant::Tenants;
 use zstd_safe::zstd_sys::ZSTD_EndDirective;
 use zstd_safe::{CCtx, InBuffer, OutBuffer};
 
@@ -437,7 +439,11 @@ impl Flow {
 
     /// Measures the flow.
     pub fn measure(&self) -> Measured {
-        let mut meter = Meter::default();
+        self.measure_by(Meter::default())
+    }
+
+    /// The same, with another meter.
+    pub fn measure_by(&self, mut meter: Meter) -> Measured {
         let conn = ConnId(1);
         meter.event(StreamEvent::Open { conn, at: BASE, info: self.info() });
         let dir = |who: Who| if (who == Who::Client) == (self.seat != Seat::Server) { Direction::Forward } else { Direction::Reverse };
@@ -478,6 +484,11 @@ impl Meter {
     /// A meter with options.
     pub fn new(options: Options) -> Self {
         Self { pipeline: Pipeline::new(options), ..Self::default() }
+    }
+
+    /// Says whose requests are.
+    pub fn naming(self, tenants: Arc<Tenants>) -> Self {
+        Self { pipeline: self.pipeline.naming(Some(tenants)), ..self }
     }
 
     /// Takes an event.

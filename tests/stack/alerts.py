@@ -19,7 +19,7 @@ from rig import CACHE, ROOT, Score  # noqa: E402 (the path above comes first)
 RULES, TESTS, RUNBOOKS = ROOT / "helm/tokengauge/alerts", HERE / "alerts.test.yaml", ROOT / "helm/tokengauge/runbooks"
 PROMTOOL = CACHE / "bin" / "promtool"
 # Of others: kube-state-metrics, and what OTLP's translation adds.
-FOREIGN = {"kube_daemonset_status_desired_number_scheduled", "target_info", "tokengauge_kubernetes_mode"}
+FOREIGN = {"kube_daemonset_status_desired_number_scheduled", "target_info"}
 PARTS = ("**What it means.** ", "**First three commands.**\n\n1. ", "\n2. ", "\n3. ", "**How to silence.** ")
 
 

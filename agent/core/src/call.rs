@@ -353,11 +353,11 @@ impl Call {
     }
 
     /// The response's trailers. `partial`: there are fields that cannot be known.
-    pub fn trailers(&mut self, grpc_status: Option<u32>, partial: bool) {
+    pub fn trailers(&mut self, at: Timestamp, grpc_status: Option<u32>, partial: bool) {
         let may_be_grpc = self.response.as_ref().is_some_and(|r| r.media == MediaType::Grpc || r.partial && r.media == MediaType::Missing);
         match grpc_status {
             // How it ended is in what was not seen.
-            None if partial && may_be_grpc => self.gap(Side::Response, None),
+            None if partial && may_be_grpc => self.gap(at, Side::Response, None, None),
             None => {}
             Some(0) => self.measure.facts.ended_well = true,
             Some(code) => {
@@ -367,8 +367,8 @@ impl Call {
         }
     }
 
-    /// Bytes are missing: so many of the body, where that is known and nothing else is.
-    pub fn gap(&mut self, of: Side, missing: Option<u64>) {
+    /// Bytes are missing: `missing` of the body, where that is known and nothing else is; `lost` of the connection, where that is known.
+    pub fn gap(&mut self, at: Timestamp, of: Side, missing: Option<u64>, lost: Option<u64>) {
         match of {
             Side::Request => {
                 self.measure.timeline.hole_in_request();
@@ -377,7 +377,7 @@ impl Call {
                 }
             }
             Side::Response => {
-                self.measure.hole();
+                self.measure.hole(at, lost);
                 if let Some(reader) = &mut self.reader {
                     reader.hole();
                 }

@@ -11,6 +11,7 @@ use crate::http::event::EndedBy;
 use crate::http::head::Limits;
 use crate::name::Name;
 use crate::stream::{Process, TapKind, Timestamp};
+use crate::tenant::Tenant;
 pub use crate::trace::{Trace, TraceParent};
 use crate::workload::Workload;
 
@@ -139,6 +140,8 @@ pub struct Request {
     pub id: Option<Name>,
     /// The W3C `traceparent` of the request.
     pub traceparent: Option<TraceParent>,
+    /// Who asked; `None` where nothing says so, or nobody wants to know.
+    pub tenant: Option<Tenant>,
     /// Upper bound of output tokens asked for.
     pub max_tokens: Option<u64>,
     /// Sampling temperature.
@@ -301,6 +304,20 @@ pub struct Timing {
     pub max_stall: Result<Duration, Reason>,
     /// Gaps between consecutive generated events of one choice; none spans a capture gap.
     pub gaps: Gaps,
+    /// Where bytes of the answer were not captured: the first [`MAX_HOLES`].
+    pub holes: Vec<Hole>,
+}
+
+/// Holes of an answer that are kept one by one; [`Inference::gaps`] counts them all.
+pub const MAX_HOLES: usize = 32;
+
+/// Bytes that were not captured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Hole {
+    /// When they are known to be missing: when what stands behind them came.
+    pub at: Timestamp,
+    /// How many, of the whole connection, where that is known.
+    pub bytes: Option<u64>,
 }
 
 /// Why a figure is undefined (`formulas.md` §3.2, §3.3).

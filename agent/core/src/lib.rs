@@ -23,6 +23,7 @@ pub mod socket;
 pub mod stats;
 pub mod stream;
 pub mod tcp;
+pub mod tenant;
 pub mod timeline;
 pub mod tls;
 pub mod trace;

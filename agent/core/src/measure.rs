@@ -77,17 +77,17 @@ impl Measure {
         Self { facts: Facts::default(), timeline: Timeline::new(start) }
     }
 
-    /// Bytes of the answer are missing.
-    pub fn hole(&mut self) {
-        self.timeline.hole();
+    /// Bytes of the answer are missing: so many of the connection, where that is known.
+    pub fn hole(&mut self, at: Timestamp, bytes: Option<u64>) {
+        self.timeline.hole(at, bytes);
         self.facts.hole_since_finish = true;
         self.facts.hole_since_usage = true;
     }
 
     /// Events of the answer are missing, though the bytes that are missing need not be its own: one hole until the next event.
-    pub fn missing(&mut self) {
+    pub fn missing(&mut self, at: Timestamp, bytes: Option<u64>) {
         if !self.timeline.hole_since_frame() {
-            self.hole();
+            self.hole(at, bytes);
         }
     }
 

@@ -8,6 +8,7 @@
 //! A pipeline owns the connections of its tap: no lock, no thread, no clock. What it cannot use it forgets, and says so by
 //! `Verdict::Mute`.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustc_hash::FxHashMap;
@@ -24,6 +25,7 @@ use crate::inference::Inference;
 use crate::measure::{Place, Scratch};
 use crate::socket::{Desk, Socket};
 use crate::stream::{ConnId, ConnInfo, Direction, End, GapReason, StreamEvent, Timestamp, Verdict};
+use crate::tenant::Tenants;
 
 mod detecting;
 mod lane;
@@ -102,6 +104,7 @@ pub struct Pipeline {
     last_sweep: Timestamp,
     last_save: Timestamp,
     scratch: Vec<LlmEvent>,
+    tenants: Option<Arc<Tenants>>,
 }
 
 /// A connection that is watched.
@@ -148,6 +151,13 @@ impl Pipeline {
         Self { options, ..Self::default() }
     }
 
+    /// Says of inferences whose they are.
+    #[must_use]
+    pub fn naming(mut self, tenants: Option<Arc<Tenants>>) -> Self {
+        self.tenants = tenants;
+        self
+    }
+
     /// What was counted so far. Walks the connections to count what is in flight.
     pub fn stats(&self) -> PipelineStats {
         let running = |c: &Conn| match &c.stage {
@@ -182,10 +192,13 @@ impl Pipeline {
                 if let Some(n) = GapReason::ALL.iter().position(|r| *r == reason) {
                     self.stats.gaps[n] += 1;
                 }
-                self.work(conn, at, out, |stage, sink| match stage {
-                    Stage::Http(http) => http.run(sink, at, |session, out| session.gap(dir, at, len, out)),
-                    Stage::Socket(socket) => sink.socket(socket, |socket, desk| socket.gap(dir, at, len, desk)),
-                    Stage::Detecting(detecting) => detecting.gap(sink, dir, at, len),
+                self.work(conn, at, out, |stage, sink| {
+                    sink.lost = len;
+                    match stage {
+                        Stage::Http(http) => http.run(sink, at, |session, out| session.gap(dir, at, len, out)),
+                        Stage::Socket(socket) => sink.socket(socket, |socket, desk| socket.gap(dir, at, len, desk)),
+                        Stage::Detecting(detecting) => detecting.gap(sink, dir, at, len),
+                    }
                 })
             }
             StreamEvent::Close { conn, at, end } => {
@@ -236,6 +249,8 @@ impl Pipeline {
             info: &conn.info,
             conn: id,
             seed: self.options.seed,
+            lost: None,
+            tenants: self.tenants.as_ref(),
             stats: &mut self.stats,
             events: &mut self.scratch,
             out,
@@ -293,6 +308,8 @@ impl Pipeline {
             info: &conn.info,
             conn: id,
             seed: self.options.seed,
+            lost: None,
+            tenants: self.tenants.as_ref(),
             stats: &mut self.stats,
             events: &mut self.scratch,
             out,
@@ -400,8 +417,8 @@ impl Http {
                 HttpEvent::RequestBody { id, bytes } => calls.with(id, |call| call.request_body(at, bytes, &mut cx)),
                 HttpEvent::RequestEnd { id } => calls.with(id, |call| call.request_end(at, &mut cx)),
                 HttpEvent::Response { id, begun, head } => calls.with(id, |call| call.response_head(begun, head, &mut cx)),
-                HttpEvent::Gap { id, of: side, missing, .. } => calls.with(id, |call| call.gap(side, missing)),
-                HttpEvent::Trailers { id, grpc_status, partial } => calls.with(id, |call| call.trailers(grpc_status, partial)),
+                HttpEvent::Gap { id, of: side, missing, .. } => calls.with(id, |call| call.gap(at, side, missing, sink.lost)),
+                HttpEvent::Trailers { id, grpc_status, partial } => calls.with(id, |call| call.trailers(at, grpc_status, partial)),
                 HttpEvent::Over { id, how, by, at: since } => {
                     let Some(call) = calls.remove(id) else { return };
                     let place = Place { info: sink.info, requests, protocol, identity: [sink.seed, sink.conn.0, id] };

@@ -27,6 +27,9 @@ pub const EVENT_STALL: &str = "tokengauge.stall";
 /// The event of a span at the instant of a chunk with generated output.
 pub const EVENT_CHUNK: &str = "tokengauge.chunk";
 
+/// The event of a span at the instant at which bytes of the answer were found to be missing.
+pub const EVENT_GAP: &str = "tokengauge.gap";
+
 /// Names of spans of the agent itself stand under this scope.
 pub const AGENT_SCOPE: &str = "tokengauge.agent";
 

@@ -32,6 +32,8 @@ pub struct Desk<'a> {
     pub info: &'a ConnInfo,
     /// What makes ids: the pipeline's seed, the connection.
     pub identity: [u64; 2],
+    /// How many bytes the hole at hand is long, where that is known.
+    pub lost: Option<u64>,
     /// Where surprises and events are counted.
     pub scratch: Scratch<'a>,
     /// Where finished inferences go.
@@ -275,7 +277,7 @@ impl Socket {
             }
         };
         if self.down.is_blind() {
-            measure.hole();
+            measure.hole(at, None);
         }
         self.turns.push(Turn { id, measure, asked, request_bytes, response_bytes: 0, suspect: false, unproven });
     }
@@ -298,7 +300,7 @@ impl Socket {
         let ask = self.turns.iter_mut().filter(|t| !t.measure.timeline.terminated());
         match from {
             Side::Request => {}
-            Side::Response => ask.for_each(|t| t.measure.missing()),
+            Side::Response => ask.for_each(|t| t.measure.missing(at, desk.lost)),
         }
         let Talk::Known(_, conversation) = &mut self.talk else { return };
         let mut heard = std::mem::take(&mut self.heard);
@@ -316,7 +318,7 @@ impl Socket {
     /// A turn's end was not seen.
     fn lost(&mut self, id: TurnId, at: Timestamp, desk: &mut Desk<'_>) {
         if let Some(turn) = self.turns.iter_mut().find(|t| t.id == id) {
-            turn.measure.missing();
+            turn.measure.missing(at, desk.lost);
         }
         self.over(id, at, Over::Lost, EndedBy::Lost, None, desk);
     }
@@ -325,7 +327,7 @@ impl Socket {
         let Some(n) = self.turns.iter().position(|t| t.id == id) else { return };
         let mut turn = self.turns.remove(n);
         if self.down.is_blind() && !turn.measure.timeline.terminated() {
-            turn.measure.missing();
+            turn.measure.missing(at, desk.lost);
         }
         if matches!(how, Over::InputEnded | Over::Evicted | Over::Lost) {
             // What would have shown whose error it was is not there.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::dialect::{LlmEvent, Output};
 use crate::gaps::Gaps;
-use crate::inference::{Chunks, Outcome, Reason, Timing, Usage};
+use crate::inference::{Chunks, Hole, MAX_HOLES, Outcome, Reason, Timing, Usage};
 use crate::stream::Timestamp;
 
 /// Choices that are told apart.
@@ -48,6 +48,8 @@ pub struct Timeline {
     /// As `first_choice`, for the others.
     choices: Vec<(u32, Option<Timestamp>)>,
     holes: u32,
+    /// Those of the answer, as far as they are kept.
+    kept_holes: Vec<Hole>,
     /// A hole lies in the answer before its first output.
     hole_before_output: bool,
     /// A hole lies in the answer behind its first output.
@@ -122,6 +124,7 @@ impl Timeline {
             gaps: Gaps::default(),
             max_stall: 0,
             holes: 0,
+            kept_holes: Vec::new(),
             hole_before_output: false,
             hole_behind_output: false,
             hole_before_event: false,
@@ -145,7 +148,7 @@ impl Timeline {
 
     /// Bytes that are buffered.
     pub fn buffered(&self) -> usize {
-        self.gaps.buffered()
+        self.gaps.buffered() + self.kept_holes.capacity() * size_of::<Hole>()
     }
 
     /// Gives up the single gaps to save memory.
@@ -223,9 +226,13 @@ impl Timeline {
         self.hole_in_request = true;
     }
 
-    /// Bytes of the response are missing.
-    pub fn hole(&mut self) {
+    /// Bytes of the response are missing: so many of the connection, where that is known.
+    pub fn hole(&mut self, at: Timestamp, bytes: Option<u64>) {
         self.holes += 1;
+        // What one hole of the connection hides is one to whoever looks.
+        if self.kept_holes.len() < MAX_HOLES && self.kept_holes.last().is_none_or(|last| last.at != at) {
+            self.kept_holes.push(Hole { at, bytes });
+        }
         self.hole_since_frame = true;
         self.hole_before_head |= self.response_head.is_none();
         self.hole_before_body |= self.first_body_byte.is_none();
@@ -496,7 +503,7 @@ mod tests {
         let mut t = Timeline::new(at(0));
         t.frame(at(10), &[text(0)]);
         t.frame(at(20), &[text(0)]);
-        t.hole();
+        t.hole(at(60), Some(99));
         t.frame(at(90), &[text(0)]);
         t.frame(at(95), &[text(0)]);
         t.terminator(at(100));
@@ -504,16 +511,31 @@ mod tests {
         assert_eq!((f.ttft, f.tpot), (Ok(Duration::from_millis(10)), Err(Reason::CaptureGap)));
         assert_eq!((f.max_stall, f.duration), (Err(Reason::CaptureGap), Err(Reason::CaptureGap)));
         assert_eq!(f.gaps.iter().collect::<Vec<_>>(), [10_000_000, 5_000_000]);
+        assert_eq!(f.holes, [Hole { at: at(60), bytes: Some(99) }]);
         let mut t = Timeline::new(at(0));
-        t.hole();
+        t.hole(at(5), None);
         t.frame(at(10), &[text(0)]);
         let f = t.finish(&ended(100), None);
         assert_eq!((f.ttft, f.ttfa, f.first_output, f.first_event), (Err(Reason::CaptureGap), Err(Reason::CaptureGap), None, None));
         let mut t = Timeline::new(at(0));
         t.frame(at(10), &[THINK]);
-        t.hole();
+        t.hole(at(5), None);
         t.frame(at(30), &[text(0)]);
         let f = t.finish(&ended(100), None);
         assert_eq!((f.ttft, f.ttfa), (Ok(Duration::from_millis(10)), Err(Reason::CaptureGap)));
+    }
+
+    #[test]
+    fn holes_are_kept_up_to_a_bound_and_counted_beyond() {
+        let mut t = Timeline::new(at(0));
+        for n in 0..100 {
+            t.hole(at(n), Some(n));
+            // Of the same hole of the connection.
+            t.hole(at(n), None);
+        }
+        assert_eq!(t.holes(), 200);
+        assert!(t.buffered() <= 2 * MAX_HOLES * size_of::<Hole>());
+        let f = t.finish(&ended(100), None);
+        assert_eq!(f.holes, (0..MAX_HOLES as u64).map(|n| Hole { at: at(n), bytes: Some(n) }).collect::<Vec<_>>());
     }
 }

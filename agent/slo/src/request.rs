@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use tokengauge_core::inference::{Inference, Outcome, Reason, Vantage};
 use tokengauge_core::name::Name;
+use tokengauge_core::tenant::Tenant;
 use tokengauge_core::workload::Workload;
 
 /// A figure in seconds, or why there is none.
@@ -112,7 +113,7 @@ impl<'a> Request<'a> {
             operation: Some(i.operation.as_str()),
             namespace,
             workload,
-            tenant: None,
+            tenant: i.request.tenant.as_ref().map(Tenant::as_str),
             host: i.host.as_ref().map(|n| n.as_str()),
             address: i.server.map(Address::Socket),
             vantage: i.vantage.as_str(),

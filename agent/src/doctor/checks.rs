@@ -2,7 +2,7 @@
 //! troubleshooting is made from the same list ([`ALL`]).
 
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use crate::config::Config;
 use crate::export::otlp::environment;
 use crate::slo::files::Input;
 use crate::tap::tls::selftest::{LibraryReport, SelfTest};
+use crate::tenant;
 
 /// How a check went.
 #[derive(Serialize, Clone, Copy, PartialEq, Eq, Debug)]
@@ -212,6 +213,9 @@ pub fn configured(args: &RunArgs) -> (Option<Config>, Vec<Check>) {
         Err(error) => return (None, vec![check("configuration", State::Fail, error.to_string())]),
     };
     let mut all = vec![check("configuration", State::Ok, format!("{name}: {}", crate::run::describe(&config)))];
+    if let Some(Err(error)) = config.tenant.as_ref().map(|t| tenant::open(&t.headers, &t.key_file)) {
+        all.push(check("configuration", State::Fail, format!("tenant.key_file: {error}")));
+    }
     for pcap in config.taps.pcap.iter().filter(|p| p.interface != "any") {
         let there = Path::new("/sys/class/net").join(&pcap.interface).exists();
         all.push(if there {
@@ -239,7 +243,7 @@ pub fn configured(args: &RunArgs) -> (Option<Config>, Vec<Check>) {
     }
     all.extend(super::receiver::checks(&config.otlp, &environment));
     all.extend(config.http.as_ref().map(pages));
-    all.extend(kubernetes());
+    all.extend(super::kubernetes::names(&config.kubernetes, &environment));
     (Some(config), all)
 }
 
@@ -293,22 +297,6 @@ fn free(folder: &Path) -> Option<u64> {
 /// How long a receiver may take to answer a doctor.
 pub(super) const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Looks an address up and connects to it.
-fn reach(url: &str) -> Result<SocketAddr, String> {
-    let uri: http::Uri = url.parse().map_err(|e| format!("{e}"))?;
-    let host = uri.host().ok_or("no host")?.trim_matches(['[', ']']);
-    let port = uri.port_u16().unwrap_or(if uri.scheme_str() == Some("https") { 443 } else { 80 });
-    let addresses: Vec<SocketAddr> = (host, port).to_socket_addrs().map_err(|e| format!("{host}: {e}"))?.collect();
-    let mut last = "no address".to_owned();
-    for address in addresses {
-        match TcpStream::connect_timeout(&address, PATIENCE) {
-            Ok(_) => return Ok(address),
-            Err(error) => last = format!("{address}: {error}"),
-        }
-    }
-    Err(last)
-}
-
 /// Whether the listener's address is free, or what the agent that has it says of itself.
 fn pages(config: &crate::serve::Config) -> Check {
     let address = match config.address() {
@@ -341,20 +329,6 @@ fn ready(address: SocketAddr) -> Option<(bool, String)> {
         "503" if body.ends_with("not ready\n") => Some((false, lines.join("; "))),
         _ => None,
     }
-}
-
-/// Where a pod finds its token.
-const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
-
-fn kubernetes() -> Option<Check> {
-    let host = environment("KUBERNETES_SERVICE_HOST")?;
-    let port = environment("KUBERNETES_SERVICE_PORT").unwrap_or_else(|| "443".to_owned());
-    let host = if host.contains(':') { format!("[{host}]") } else { host };
-    Some(match (std::fs::read(TOKEN), reach(&format!("https://{host}:{port}"))) {
-        (Err(error), _) => check("Kubernetes", State::Warn, format!("{TOKEN}: {error}")),
-        (Ok(_), Err(what)) => check("Kubernetes", State::Warn, format!("the API server: {what}")),
-        (Ok(_), Ok(address)) => check("Kubernetes", State::Ok, format!("the API server answers at {address}")),
-    })
 }
 
 /// The README's table.
@@ -400,17 +374,13 @@ mod tests {
     }
 
     #[test]
-    fn places_receivers_and_pages() {
+    fn places_and_pages() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(folder("journal", &dir.path().join("slo.journal"), State::Warn).state, State::Ok);
         let gone = folder("records", Path::new("/nonexistent/x"), State::Fail);
         assert!(gone.state == State::Fail && gone.found.contains("/nonexistent: "), "{gone:?}");
         assert!(std::fs::read_dir(dir.path()).unwrap().next().is_none(), "nothing is left behind");
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        assert_eq!(reach(&format!("http://{address}")), Ok(address));
-        drop(listener);
-        assert!(reach(&format!("http://{address}")).unwrap_err().contains("refused"));
+        let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let mut config = crate::serve::Config { listen: address.to_string(), ..Default::default() };
         assert!(pages(&config).found.contains("is free"));
         let health = std::sync::Arc::new(crate::health::Health::default());

@@ -105,6 +105,11 @@ impl Metrics {
         self.lock().recorder.group_by(ends);
     }
 
+    /// Tells tenants apart as well, from now on.
+    pub fn by_tenant(&self) {
+        self.lock().recorder.by_tenant();
+    }
+
     /// Adds something that is asked at each collection. It must not use these [`Metrics`] when it is.
     pub fn watch(&self, observer: impl Observe + 'static) {
         self.lock().observers.push(Box::new(observer));

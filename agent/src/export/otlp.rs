@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use opentelemetry::KeyValue;
 use opentelemetry_sdk::Resource;
-use opentelemetry_sdk::resource::{EnvResourceDetector, TelemetryResourceDetector};
+use opentelemetry_sdk::resource::TelemetryResourceDetector;
 use opentelemetry_sdk::trace::SdkTracerProvider;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -276,7 +276,8 @@ pub fn resource(env: Env<'_>) -> Resource {
         resource = resource.with_attribute(KeyValue::new("host.name", host));
     }
     // OTEL_RESOURCE_ATTRIBUTES goes over our defaults, OTEL_SERVICE_NAME over both.
-    resource = resource.with_detectors(&[Box::new(EnvResourceDetector::new())]);
+    let said = env("OTEL_RESOURCE_ATTRIBUTES").and_then(|list| settings::resource_attributes(&list)).unwrap_or_default();
+    resource = resource.with_attributes(said.into_iter().map(|(name, value)| KeyValue::new(name, value)));
     if let Some(name) = env("OTEL_SERVICE_NAME") {
         resource = resource.with_attribute(KeyValue::new("service.name", name));
     }

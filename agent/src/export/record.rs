@@ -7,6 +7,7 @@ use serde::Serialize;
 use tokengauge_core::gaps::Gaps;
 use tokengauge_core::inference::{Inference, Outcome, Reason, Stage, Usage};
 use tokengauge_core::name::Name;
+use tokengauge_core::tenant::Tenant;
 
 use workload::{Observed, Workload};
 
@@ -251,7 +252,7 @@ impl<'a> Record<'a> {
                 bytes: i.request.bytes,
                 id: i.request.id.as_ref().map(Name::as_str),
                 traceparent: i.request.traceparent.map(|p| format!("00-{:032x}-{:016x}-{:02x}", p.trace_id, p.span_id, p.flags)),
-                tenant: None,
+                tenant: i.request.tenant.as_ref().map(Tenant::as_str),
             },
             response: Response {
                 model: i.response.model.as_ref().map(Name::as_str),

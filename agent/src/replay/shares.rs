@@ -13,7 +13,6 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use tokengauge_core::inference::Inference;
 use tokengauge_core::pipeline::{Options, PipelineStats};
-use tokengauge_core::tls::KeyLog;
 
 use crate::driver::{Driver, Order, Progress};
 use crate::export::record::Writer;
@@ -22,7 +21,7 @@ use crate::tap::pcap::{Blocks, Share};
 use crate::tap::{StopFlag, TapError};
 use crate::vitals::{self, Vitals};
 
-use super::{Job, Open, Read, progress_bar};
+use super::{Job, Known, Open, Read, progress_bar};
 
 /// Results that may wait for those of slower threads.
 const AHEAD: usize = 1024;
@@ -41,7 +40,7 @@ pub(super) fn replay(
     open: &mut Open<'_>,
     path: &Path,
     (number, threads): (u64, u32),
-    keys: Option<&Arc<KeyLog>>,
+    known: &Known,
     job: &mut Job<'_>,
     vitals: &Vitals,
     stop: &StopFlag,
@@ -58,11 +57,12 @@ pub(super) fn replay(
             progress = progress.or(source.progress);
             let (send, receive) = sync_channel(AHEAD);
             results.push(receive);
-            let (tap, stop, keys) = (source.tap, stop.clone(), keys.cloned());
+            let (tap, stop, keys, tenants) = (source.tap, stop.clone(), known.keys.clone(), known.tenants.clone());
             running.push(scope.spawn(move || {
                 let options = Options { seed: number, ..Options::default() };
                 let writer = lines.then(Writer::default);
-                let mut driver = Driver::new(options, ToMerge { send, writer, order: Order::default() }).decrypting(keys);
+                let merged = ToMerge { send, writer, order: Order::default() };
+                let mut driver = Driver::new(options, merged).decrypting(keys).naming(tenants);
                 let result = tap.run(&mut driver, &stop);
                 let decrypted = driver.decrypted();
                 (driver.finish().0, decrypted, result)

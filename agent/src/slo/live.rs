@@ -103,6 +103,9 @@ pub struct Live {
     shared: Shared,
     /// The span of the last inference that broke an objective.
     broke: Arc<AtomicU64>,
+    /// Whether anything is seen.
+    sight: Option<Box<dyn Fn() -> bool + Send>>,
+    blind: bool,
     evaluations: u64,
     said: HashMap<&'static str, String>,
 }
@@ -165,13 +168,15 @@ impl Live {
             base: HashMap::new(),
             shared: Arc::new(Mutex::new(standing)),
             broke: Arc::default(),
+            sight: None,
+            blind: false,
             evaluations: 0,
             said: HashMap::new(),
         };
         live.engine.evaluate(wall);
         live.rebase(&HashMap::new());
         live.keep();
-        live.publish(wall);
+        live.publish(wall, true);
         live
     }
 
@@ -184,6 +189,11 @@ impl Live {
     /// it is the one.
     pub fn broke(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.broke)
+    }
+
+    /// Asks each second whether anything is seen. While nothing is, objectives are blind: nothing burns, fires or resolves, and coverage falls.
+    pub fn seeing(&mut self, sight: impl Fn() -> bool + Send + 'static) {
+        self.sight = Some(Box::new(sight));
     }
 
     /// What is exported begins at 0 with each process, with each objective that is new, and with one that counts something else now;
@@ -215,6 +225,13 @@ impl Live {
         if new > 0 {
             self.engine.lost(new, wall);
         }
+        let blind = self.sight.as_ref().is_some_and(|sees| !sees());
+        self.engine.set_blind(blind, wall);
+        match (std::mem::replace(&mut self.blind, blind), blind) {
+            (false, true) => tracing::error!("no tap is at work: objectives are blind, their alerts stay as they are"),
+            (true, false) => tracing::info!("a tap is at work: objectives are observed again"),
+            _ => {}
+        }
         self.evaluations += 1;
         let asked = self.reload.swap(false, Ordering::Relaxed);
         if asked || self.evaluations.is_multiple_of(LOOK_EVERY) {
@@ -222,7 +239,7 @@ impl Live {
         }
         self.engine.evaluate(wall);
         self.keep();
-        self.publish(wall);
+        self.publish(wall, self.evaluations.is_multiple_of(WRITE_EVERY));
     }
 
     /// Reads the files again when they have changed, or when it is asked for.
@@ -303,7 +320,8 @@ impl Live {
         }
     }
 
-    fn publish(&mut self, wall: u64) {
+    /// Tells how things stand, and writes the file for `slo status` where it is time to.
+    fn publish(&mut self, wall: u64, write: bool) {
         let none = Counters::default();
         let base = |status| key(&self.engine, status).and_then(|key| self.base.get(&key)).copied();
         let of = |status| view(&self.engine, status, base(status).unwrap_or(none));
@@ -315,7 +333,7 @@ impl Live {
             standing.broken.extend(teams.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned());
         }
         standing.at_unix = wall / 1_000_000_000;
-        if !self.evaluations.is_multiple_of(WRITE_EVERY) {
+        if !write {
             return;
         }
         let text = serde_json::to_vec(&*standing).unwrap_or_default();
@@ -392,7 +410,7 @@ impl Exporter for Live {
         let (wall, _) = clock::now();
         self.engine.evaluate(wall);
         self.keep();
-        self.publish(wall);
+        self.publish(wall, true);
         let left = self.shared.lock().unwrap_or_else(PoisonError::into_inner).journal_trouble.clone();
         match left {
             None => Ok(()),

@@ -117,3 +117,54 @@ fn a_journal_that_cannot_be_written_is_said_and_counting_goes_on() {
     assert!(now.journal_trouble.unwrap().contains("in memory only"));
     assert!(live.shutdown(Duration::ZERO).is_err());
 }
+
+#[test]
+fn while_no_tap_sees_anything_objectives_are_blind() {
+    let p = place(GOOD);
+    let mut live = Live::start(&p.config, Arc::default());
+    let seen = Arc::new(AtomicBool::new(true));
+    let sees = Arc::clone(&seen);
+    live.seeing(move || sees.load(Ordering::Relaxed));
+    live.inference(&testing::inference());
+    second(&mut live);
+    let view = standing(&live).objectives[0].clone();
+    assert_eq!((view.sight.as_str(), view.coverage), ("observed", 1.0));
+    seen.store(false, Ordering::Relaxed);
+    second(&mut live);
+    // Time passes: what the engine did not see of it is missing from the coverage.
+    std::thread::sleep(Duration::from_millis(20));
+    second(&mut live);
+    let view = standing(&live).objectives[0].clone();
+    assert_eq!(view.sight, "blind");
+    assert!(view.coverage < 1.0, "{}", view.coverage);
+    seen.store(true, Ordering::Relaxed);
+    second(&mut live);
+    let back = standing(&live).objectives[0].coverage;
+    std::thread::sleep(Duration::from_millis(20));
+    second(&mut live);
+    assert!(standing(&live).objectives[0].coverage > back, "what is seen raises the coverage again");
+}
+
+#[test]
+fn tenants_have_objectives_of_their_own() {
+    use tokengauge_core::tenant::Tenant;
+    let one = Tenant::new([1; 8]);
+    let text = format!(
+        "slos:\n  service: g\n  objectives:\n    - {{name: one, goal: availability >= 99%, when: {{tenant: \"{}\"}}}}\n    - {{name: each, goal: availability >= 99%, groupBy: [tenant]}}\n",
+        one.as_str()
+    );
+    let p = place(&text);
+    let mut live = Live::start(&p.config, Arc::default());
+    for tenant in [Some(one), Some(Tenant::new([2; 8])), Some(one), None] {
+        let mut i = testing::inference();
+        i.request.tenant = tenant;
+        live.inference(&i);
+    }
+    second(&mut live);
+    let now = standing(&live);
+    assert!(now.broken.is_empty(), "{:?}", now.broken);
+    let of = |tenant: &str| now.objectives.iter().find(|v| v.group.get("tenant").is_some_and(|t| t == tenant)).map(|v| v.valid);
+    assert_eq!((of("0101010101010101"), of("0202020202020202")), (Some(2), Some(1)), "{:?}", now.objectives);
+    let selected = now.objectives.iter().find(|v| v.group.is_empty()).map(|v| v.valid);
+    assert_eq!(selected, Some(2), "{:?}", now.objectives);
+}

@@ -6,7 +6,6 @@
 //! and name) is left as it was, said in the log and counted among the broken files.
 
 use std::collections::BTreeMap;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -16,7 +15,7 @@ use tokengauge_slo::spec::ours::alerting::PREFIX;
 use tokengauge_slo::spec::{Level, Options, load_with};
 
 use super::files::Input;
-use crate::chain::chain;
+use crate::enrich::kubernetes::api::{Api, connect};
 
 /// `slo.config_maps`.
 #[derive(Deserialize, schemars::JsonSchema, Clone, Debug, PartialEq)]
@@ -70,13 +69,6 @@ impl Config {
         }
     }
 }
-
-/// Where a pod's service account is.
-const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-
-/// Longest that the API server may take, and most bytes of a list.
-const WITHIN: Duration = Duration::from_secs(30);
-const MAX_LIST: u64 = 64 << 20;
 
 /// Most ConfigMaps, and most bytes of one: what the API server allows (1 MiB) with room for JSON's escapes.
 const MAX_MAPS: usize = 1_000;
@@ -133,9 +125,13 @@ fn say(troubles: &Troubles, now: Vec<String>) {
 }
 
 fn look(config: &Config, own: &[PathBuf], troubles: &Troubles) {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return say(troubles, vec![format!("no SLO files of ConfigMaps: {error}")]),
+    };
     let mut server = None;
     loop {
-        match ask(config, &mut server) {
+        match runtime.block_on(ask(config, &mut server)) {
             Ok(maps) => say(troubles, take(config, own, maps)),
             Err(what) => say(troubles, vec![format!("SLO files of ConfigMaps: {what}; those that are there stay in force")]),
         }
@@ -143,60 +139,16 @@ fn look(config: &Config, own: &[PathBuf], troubles: &Troubles) {
     }
 }
 
-/// The API server of the pod's own cluster. One small list needs no client library.
-struct Server {
-    client: reqwest::blocking::Client,
-    base: String,
-}
-
-impl Server {
-    fn new() -> Result<Self, String> {
-        let set = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
-        let (Some(host), Some(port)) = (set("KUBERNETES_SERVICE_HOST"), set("KUBERNETES_SERVICE_PORT")) else {
-            return Err("KUBERNETES_SERVICE_HOST is not set: only in a pod".into());
-        };
-        // An IPv6 address stands in brackets (RFC 3986 §3.2.2).
-        let host = if host.contains(':') { format!("[{host}]") } else { host };
-        let path = format!("{ACCOUNT}/ca.crt");
-        let pem = std::fs::read(&path).map_err(|error| format!("{path}: {error}"))?;
-        let authorities = reqwest::Certificate::from_pem_bundle(&pem).map_err(|error| format!("{path}: {error}"))?;
-        let client = reqwest::blocking::Client::builder().tls_certs_only(authorities).no_proxy().timeout(WITHIN).build();
-        Ok(Self { client: client.map_err(|error| chain(&error))?, base: format!("https://{host}:{port}") })
-    }
-
-    fn list(&self, path: &str) -> Result<List, String> {
-        // Read anew each time: the kubelet renews it.
-        let file = format!("{ACCOUNT}/token");
-        let token = std::fs::read_to_string(&file).map_err(|error| format!("{file}: {error}"))?;
-        let url = format!("{}{path}", self.base);
-        let answer = self.client.get(url).bearer_auth(token.trim()).send().map_err(|error| chain(&error))?;
-        let status = answer.status();
-        let mut bytes = Vec::new();
-        answer.take(MAX_LIST).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
-        if !status.is_success() {
-            let told = serde_json::from_slice::<Status>(&bytes).map(|s| s.message).unwrap_or_default();
-            return Err(format!("{status}: {told}"));
-        }
-        serde_json::from_slice(&bytes).map_err(|error| error.to_string())
-    }
-}
-
-/// `v1.Status`, as far as it is read.
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct Status {
-    message: String,
-}
-
 /// All ConfigMaps that are meant.
-fn ask(config: &Config, server: &mut Option<Server>) -> Result<Vec<ConfigMap>, String> {
+async fn ask(config: &Config, server: &mut Option<Api>) -> Result<Vec<ConfigMap>, String> {
     let server = match server {
         Some(server) => server,
-        None => server.insert(Server::new()?),
+        None => server.insert(connect().await?.0),
     };
     let mut maps = Vec::new();
     for path in config.paths() {
-        maps.extend(server.list(&path)?.items);
+        let list: List = server.get(&path).await.map_err(|error| error.to_string())?;
+        maps.extend(list.items);
     }
     Ok(maps)
 }

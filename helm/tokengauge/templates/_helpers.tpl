@@ -93,6 +93,13 @@ otlp:
 kubernetes:
   enabled: false
 {{- end }}
+{{- with .Values.tenants.headers }}
+tenant:
+  headers:
+    {{- toYaml . | nindent 4 }}
+  key_file: /etc/tokengauge-tenants/{{ $.Values.tenants.keySecret.key }}
+  metrics: {{ $.Values.tenants.metrics }}
+{{- end }}
 {{- $folders := include "tokengauge.sloFolders" . | fromYamlArray }}
 {{- if or $folders .Values.slos.teams.enabled }}
 slo:
@@ -174,6 +181,9 @@ DaemonSet and refuses its pods.
 {{- $monitors := or .Values.prometheus.podMonitor.enabled .Values.prometheus.serviceMonitor.enabled .Values.prometheus.scrapeAnnotations }}
 {{- if and $monitors (not (and .Values.http.enabled .Values.http.metrics)) }}
 {{- fail "\n\nprometheus.*: the agents would be scraped, but http.enabled and http.metrics are not both true: nobody would answer.\n" }}
+{{- end }}
+{{- if and .Values.tenants.headers (not .Values.tenants.keySecret.name) }}
+{{- fail "\n\ntenants.headers: without a key nobody is named. Make one, and name it by tenants.keySecret.name:\n\n    kubectl create secret generic tokengauge-tenants --from-literal=key=\"$(openssl rand -hex 32)\"\n" }}
 {{- end }}
 {{- $surge := dig "rollingUpdate" "maxSurge" 0 .Values.updateStrategy | toString }}
 {{- if not (has $surge (list "0" "0%")) }}

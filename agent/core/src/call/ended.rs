@@ -49,6 +49,7 @@ impl Call {
             bytes: self.request_bytes,
             id: self.head.id.clone(),
             traceparent: self.head.traceparent.as_deref().copied(),
+            tenant: self.head.tenant,
             max_tokens: self.asked.bound(),
             temperature: self.asked.heat(),
             top_p: self.asked.nucleus(),

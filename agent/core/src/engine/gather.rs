@@ -265,6 +265,29 @@ fn matches(source: &Source, name: &str) -> Option<What> {
     }
 }
 
+/// Every series in one line, and what could not be read in the last.
+#[cfg(test)]
+pub(super) fn shown(reading: &Reading) -> String {
+    let mut out = String::new();
+    for (key, value) in &reading.series {
+        let labels = [&key.model, &key.rank, &key.reason].map(|l| l.as_ref().map_or("-", Name::as_str));
+        let value = match value {
+            Value::Level(v) => format!("{v}"),
+            Value::Total(v) => format!("total {v}"),
+            Value::Histogram(h) => {
+                let full = h.counts.iter().enumerate().filter(|(_, n)| **n > 0);
+                let full: Vec<_> = full.map(|(i, n)| format!("{n} up to {}", h.bounds.get(i).unwrap_or(&f64::INFINITY))).collect();
+                format!("{} of {} bounds, sum {:.6}: {}", h.count(), h.bounds.len(), h.sum, full.join(", "))
+            }
+        };
+        out += &format!("{} {} [{}] {value}\n", key.kind.as_str(), key.is.metric().name, labels.join(" "));
+    }
+    if reading.bad + reading.left_out > 0 {
+        out += &format!("{} bad, {} left out\n", reading.bad, reading.left_out);
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::text::Reader;
@@ -278,24 +301,6 @@ mod tests {
         gather.finish()
     }
 
-    /// Every series in one line.
-    fn shown(reading: &Reading) -> String {
-        let mut out = String::new();
-        for (key, value) in &reading.series {
-            let labels = [&key.model, &key.rank, &key.reason].map(|l| l.as_ref().map_or("-", Name::as_str));
-            let value = match value {
-                Value::Level(v) => format!("{v}"),
-                Value::Total(v) => format!("total {v}"),
-                Value::Histogram(h) => format!("{} in {:?} at {:?}, sum {}", h.count(), h.counts, h.bounds, h.sum),
-            };
-            out += &format!("{} {} {}: {value}\n", key.is.metric().name, key.kind.as_str(), labels.join(" "));
-        }
-        if reading.bad + reading.left_out > 0 {
-            out += &format!("{} bad, {} left out\n", reading.bad, reading.left_out);
-        }
-        out
-    }
-
     fn bucket(le: &str, n: u32) -> String {
         format!("vllm:time_to_first_token_seconds_bucket{{engine=\"0\",le=\"{le}\"}} {n}\n")
     }
@@ -303,9 +308,9 @@ mod tests {
     #[test]
     fn old_names_count_only_without_the_new() {
         let both = "vllm:kv_cache_usage_perc 0.25\nvllm:gpu_cache_usage_perc 0.75\n";
-        assert_eq!(shown(&read(both)), "tokengauge.engine.kv_cache.usage vllm - - -: 0.25\n");
+        assert_eq!(shown(&read(both)), "vllm tokengauge.engine.kv_cache.usage [- - -] 0.25\n");
         let old = "vllm:gpu_cache_usage_perc 0.75\n";
-        assert_eq!(shown(&read(old)), "tokengauge.engine.kv_cache.usage vllm - - -: 0.75\n");
+        assert_eq!(shown(&read(old)), "vllm tokengauge.engine.kv_cache.usage [- - -] 0.75\n");
     }
 
     #[test]
@@ -315,20 +320,20 @@ mod tests {
                     sglang:num_running_reqs{model_name=\"m\",tp_rank=\"0\",dp_rank=\"1\"} 4\n\
                     sglang:num_running_reqs{model_name=\"m\",tp_rank=\"0\",dp_rank=\"1\",priority=\"5\"} 2\n\
                     sglang:num_running_reqs{model_name=\"n\",tp_rank=\"0\",dp_rank=\"1\",priority=\"\"} 7\n";
-        let want = "tokengauge.engine.requests.running sglang m 0 -: 3\n\
-                    tokengauge.engine.requests.running sglang m 1 -: 4\n\
-                    tokengauge.engine.requests.running sglang n 1 -: 7\n";
+        let want = "sglang tokengauge.engine.requests.running [m 0 -] 3\n\
+                    sglang tokengauge.engine.requests.running [m 1 -] 4\n\
+                    sglang tokengauge.engine.requests.running [n 1 -] 7\n";
         assert_eq!(shown(&read(text)), want);
     }
 
     #[test]
     fn series_that_we_do_not_tell_apart_are_added() {
         let text = "sglang:generation_tokens_total{is_streaming=\"true\"} 3\nsglang:generation_tokens_total{is_streaming=\"false\"} 4\n";
-        assert_eq!(shown(&read(text)), "tokengauge.engine.generation_tokens sglang - - -: total 7\n");
+        assert_eq!(shown(&read(text)), "sglang tokengauge.engine.generation_tokens [- - -] total 7\n");
         let text = "nv_inference_compute_input_duration_us{model=\"m\",version=\"1\"} 1000000\n\
                     nv_inference_compute_infer_duration_us{model=\"m\",version=\"1\"} 2500000\n\
                     nv_inference_compute_infer_duration_us{model=\"m\",version=\"2\"} 500000\n";
-        assert_eq!(shown(&read(text)), "tokengauge.engine.spent.inference triton m - -: total 4\n");
+        assert_eq!(shown(&read(text)), "triton tokengauge.engine.spent.inference [m - -] total 4\n");
     }
 
     #[test]
@@ -338,7 +343,7 @@ mod tests {
             ("vllm:time_to_first_token_seconds_sum{engine=\"0\"} 3.5\n", "vllm:time_to_first_token_seconds_count{engine=\"0\"} 6\n");
         assert_eq!(
             shown(&read(&(whole.clone() + sum + count))),
-            "tokengauge.engine.time_to_first_token vllm - 0 -: 6 in [2, 3, 1] at [0.1, 1.0], sum 3.5\n"
+            "vllm tokengauge.engine.time_to_first_token [- 0 -] 6 of 2 bounds, sum 3.500000: 2 up to 0.1, 3 up to 1, 1 up to inf\n"
         );
         let bad = "1 bad, 0 left out\n";
         for text in [

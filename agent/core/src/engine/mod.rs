@@ -57,10 +57,9 @@ impl Kind {
 
 #[cfg(test)]
 mod tests {
-    use super::gather::{Gather, Reading, Value};
+    use super::gather::{Gather, Reading, shown};
     use super::text::{Counts, Reader};
     use super::*;
-    use crate::name::Name;
     use expect_test::expect_file;
 
     fn read(text: &str, piece: usize) -> (Reading, Counts) {
@@ -70,25 +69,6 @@ mod tests {
         }
         let counts = reader.finish(&mut |s| gather.sample(s));
         (gather.finish(), counts)
-    }
-
-    /// Every series in one line.
-    fn shown(reading: &Reading) -> String {
-        let mut out = String::new();
-        for (key, value) in &reading.series {
-            let labels = [&key.model, &key.rank, &key.reason].map(|l| l.as_ref().map_or("-", Name::as_str));
-            let value = match value {
-                Value::Level(v) => format!("{v}"),
-                Value::Total(v) => format!("total {v}"),
-                Value::Histogram(h) => {
-                    let full = h.counts.iter().enumerate().filter(|(_, n)| **n > 0);
-                    let full: Vec<_> = full.map(|(i, n)| format!("{n} up to {}", h.bounds.get(i).unwrap_or(&f64::INFINITY))).collect();
-                    format!("{} of {} bounds, sum {:.6}: {}", h.count(), h.bounds.len(), h.sum, full.join(", "))
-                }
-            };
-            out += &format!("{} {} [{}] {value}\n", key.kind.as_str(), key.is.metric().name, labels.join(" "));
-        }
-        out
     }
 
     /// That of llama.cpp is what a real server wrote; the others were written after `figures`' sources, with the bounds and labels that

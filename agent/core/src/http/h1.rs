@@ -13,6 +13,8 @@ use scan::{chunk_size, head_end};
 use crate::anomaly::Anomaly;
 use crate::http::detect::{Speaks, speaks};
 use crate::http::head::{self, BodyLength, RequestHead, ResponseHead};
+use crate::tenant::Tenants;
+use std::sync::Arc;
 
 /// Longest head, in bytes.
 pub const MAX_HEAD: usize = 64 << 10;
@@ -96,12 +98,23 @@ pub struct Parser {
     role: Role,
     head: Vec<u8>,
     skipped: u64,
+    tenants: Option<Arc<Tenants>>,
 }
 
 impl Parser {
     /// A parser at the beginning of a connection, or (`from_start` false) somewhere in it.
     pub fn new(role: Role, from_start: bool) -> Self {
-        Self { role, state: if from_start { State::Between } else { State::FindMessage }, head: Vec::new(), skipped: 0 }
+        Self { role, state: if from_start { State::Between } else { State::FindMessage }, head: Vec::new(), skipped: 0, tenants: None }
+    }
+
+    /// Says of requests whose they are.
+    pub fn naming(&mut self, tenants: Option<Arc<Tenants>>) {
+        self.tenants = tenants;
+    }
+
+    /// Who says so.
+    pub fn tenants(&self) -> Option<&Arc<Tenants>> {
+        self.tenants.as_ref()
     }
 
     /// Bytes that are buffered.
@@ -326,7 +339,7 @@ impl Parser {
 
     fn read_head(&mut self, bytes: &[u8]) -> Part<'static> {
         let (part, body) = match self.role {
-            Role::Requests => match head::request(bytes) {
+            Role::Requests => match head::request_of(bytes, self.tenants.as_deref()) {
                 Some(head) => (Part::Request(head.clone()), head.body),
                 None => return self.bad_head(),
             },

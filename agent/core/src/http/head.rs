@@ -11,6 +11,7 @@ use crate::http::target::{host_name, path_of, query_of};
 use crate::inference::{ServerTiming, TraceParent};
 use crate::name::Name;
 use crate::semconv;
+use crate::tenant::{Tenant, Tenants};
 pub use coding::Coding;
 pub use deflate::Deflate;
 
@@ -66,6 +67,8 @@ pub struct RequestHead {
     pub traceparent: Option<Box<TraceParent>>,
     /// `x-request-id`.
     pub id: Option<Name>,
+    /// Who asks, where that is to be known.
+    pub tenant: Option<Tenant>,
     /// Whether an `anthropic-version` header is there.
     pub anthropic: bool,
     /// To which protocol the client asks to change.
@@ -154,6 +157,11 @@ pub struct ResponseHead {
 
 /// Reads a request's head, without its final empty line; `None` when it is none.
 pub fn request(head: &[u8]) -> Option<RequestHead> {
+    request_of(head, None)
+}
+
+/// As [`request`], and says whose request it is.
+pub fn request_of(head: &[u8], tenants: Option<&Tenants>) -> Option<RequestHead> {
     let mut lines = lines(head);
     let first = lines.next()?;
     let mut words = first.split(|b| *b == b' ').filter(|w| !w.is_empty());
@@ -161,7 +169,7 @@ pub fn request(head: &[u8]) -> Option<RequestHead> {
     if !version.starts_with(b"HTTP/1.") || words.next().is_some() {
         return None;
     }
-    let fields = Fields::read(lines);
+    let fields = Fields::read(lines, tenants);
     let body = match (fields.chunked, fields.length) {
         (true, _) => BodyLength::Chunked,
         (false, Some(0) | None) => BodyLength::Empty,
@@ -177,7 +185,7 @@ pub fn response(head: &[u8]) -> Option<ResponseHead> {
     let rest = first.strip_prefix(b"HTTP/1.")?;
     let status = rest.get(2..5).filter(|_| rest.get(1) == Some(&b' '))?;
     let status: u16 = std::str::from_utf8(status).ok()?.parse().ok().filter(|s| (100..1000).contains(s))?;
-    let fields = Fields::read(lines);
+    let fields = Fields::read(lines, None);
     let body = match (fields.chunked, fields.length) {
         _ if status < 200 || status == 204 || status == 304 => BodyLength::Empty,
         (true, _) => BodyLength::Chunked,
@@ -209,6 +217,8 @@ pub struct Fields {
     error_type: Option<Name>,
     tokens: Tokens,
     timing: ServerTiming,
+    /// With the rank of the field that named it.
+    tenant: Option<(u8, Tenant)>,
 }
 
 fn milliseconds(value: &[u8]) -> Option<f64> {
@@ -227,11 +237,15 @@ fn upgrade(value: &[u8]) -> Option<Upgrade> {
 }
 
 impl Fields {
-    fn read<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Self {
+    fn read<'a>(lines: impl Iterator<Item = &'a [u8]>, tenants: Option<&Tenants>) -> Self {
         let mut f = Self::default();
         for line in lines {
             if let Some(colon) = memchr::memchr(b':', line) {
-                f.field(&line[..colon], line[colon + 1..].trim_ascii());
+                let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
+                f.field(name, value);
+                if let Some((tenants, rank)) = tenants.and_then(|t| Some((t, t.rank(name)?))) {
+                    f.tenant(rank, tenants.tenant(name, value));
+                }
             }
         }
         f
@@ -309,6 +323,15 @@ impl Fields {
         Self::default().field(name, &[])
     }
 
+    /// Takes whom a field of this rank names. The first of the lowest rank counts.
+    pub fn tenant(&mut self, rank: u8, tenant: Option<Tenant>) {
+        if let Some(tenant) = tenant
+            && self.tenant.is_none_or(|(known, _)| rank < known)
+        {
+            self.tenant = Some((rank, tenant));
+        }
+    }
+
     /// Takes `:authority` (RFC 9113 §8.3.1), which stands for `Host`.
     pub fn authority(&mut self, value: &[u8]) {
         self.host = host_name(value).or(self.host.take());
@@ -336,6 +359,7 @@ impl Fields {
             body,
             traceparent: self.traceparent.map(Box::new),
             id: self.request_id,
+            tenant: self.tenant.map(|(_, tenant)| tenant),
             anthropic: self.anthropic,
             upgrade: self.upgrade,
             query: query_of(target),

@@ -1,10 +1,12 @@
 //! The session of a connection, whatever version of HTTP it speaks.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::http::event::{ExchangeId, HttpEvent};
 use crate::http::{h1, h2};
 use crate::stream::{Direction, End, Timestamp};
+use crate::tenant::Tenants;
 
 /// A connection's exchanges.
 #[derive(Debug)]
@@ -17,6 +19,16 @@ pub enum Session {
 }
 
 impl Session {
+    /// Says of requests whose they are.
+    #[must_use]
+    pub fn naming(mut self, tenants: Option<Arc<Tenants>>) -> Self {
+        match &mut self {
+            Self::H1(s) => s.naming(tenants),
+            Self::H2(s) => s.naming(tenants.as_ref()),
+        }
+        self
+    }
+
     /// The record's `protocol`.
     pub fn protocol(&self) -> &'static str {
         match self {
@@ -98,7 +110,8 @@ impl Session {
             Self::H1(s) => {
                 let rest = s.data(dir, at, bytes, out);
                 if let Some(id) = s.became_h2() {
-                    *self = Self::H2(Box::new(h2::session::Session::upgraded(s.requests(), id)));
+                    let tenants = s.tenants().cloned();
+                    *self = Self::H2(Box::new(h2::session::Session::upgraded(s.requests(), id))).naming(tenants);
                 }
                 rest
             }

@@ -65,7 +65,7 @@ impl Detecting {
                 Session::H1(h1::session::Session::new(requests, at_start))
             }
         };
-        let mut http = Http::new(session);
+        let mut http = Http::new(session.naming(sink.tenants.cloned()));
         seen.truncate(held);
         let other = self.first[dir.flip().index()].take();
         for (dir, at, bytes) in [Some((dir, begun, seen)), other.map(|(at, bytes)| (dir.flip(), at, bytes))].into_iter().flatten() {
@@ -82,7 +82,8 @@ impl Detecting {
         if self.from_start {
             return None;
         }
-        let joined = self.joined.get_or_insert_with(|| Http::new(Session::H2(Box::new(h2::session::Session::joined()))));
+        let session = || Session::H2(Box::new(h2::session::Session::joined())).naming(sink.tenants.cloned());
+        let joined = self.joined.get_or_insert_with(|| Http::new(session()));
         joined.data(sink, dir, at, bytes);
         if joined.session.has_footing() {
             sink.stats.anomalies.count(Anomaly::MissedStart);

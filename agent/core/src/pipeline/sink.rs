@@ -7,6 +7,9 @@ pub(super) struct Sink<'a> {
     pub(super) info: &'a ConnInfo,
     pub(super) conn: ConnId,
     pub(super) seed: u64,
+    /// How many bytes the hole at hand is long, where that is known.
+    pub(super) lost: Option<u64>,
+    pub(super) tenants: Option<&'a Arc<Tenants>>,
     pub(super) stats: &'a mut PipelineStats,
     pub(super) events: &'a mut Vec<LlmEvent>,
     pub(super) out: &'a mut Vec<Inference>,
@@ -20,7 +23,7 @@ impl Sink<'_> {
         let before = self.out.len();
         let PipelineStats { anomalies, events: frames, .. } = &mut *self.stats;
         let scratch = Scratch { events: &mut *self.events, anomalies, frames };
-        step(socket, &mut Desk { info: self.info, identity: [self.seed, self.conn.0], scratch, out: &mut *self.out });
+        step(socket, &mut Desk { info: self.info, identity: [self.seed, self.conn.0], lost: self.lost, scratch, out: &mut *self.out });
         let turns = (self.out.len() - before) as u64;
         self.stats.exchanges += turns;
         self.stats.inferences += turns;

@@ -104,6 +104,10 @@ pub const STALL_DURATION: &str = "tokengauge.stall.duration";
 pub const CHUNK_NUMBER: &str = "tokengauge.chunk.number";
 /// Seconds since the chunk before.
 pub const CHUNK_GAP: &str = "tokengauge.chunk.gap";
+/// Bytes of the connection that were not captured.
+pub const GAP_BYTES: &str = "tokengauge.gap.bytes";
+/// Keyed hash of the tenant.
+pub const TENANT: &str = "tokengauge.tenant";
 /// Name of an SLO: its `metadata.name`.
 pub const SLO_NAME: &str = "tokengauge.slo.name";
 /// The service that an SLO belongs to.

@@ -62,6 +62,7 @@ impl Turn {
             bytes: self.request_bytes,
             id: head.id.clone(),
             traceparent: head.traceparent.as_deref().copied(),
+            tenant: head.tenant,
             max_tokens: asked.bound(),
             temperature: asked.heat(),
             top_p: asked.nucleus(),

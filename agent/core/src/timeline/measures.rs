@@ -69,6 +69,7 @@ impl Timeline {
             tpot_without_reasoning,
             max_stall,
             gaps: if end.stream && !echo { self.gaps } else { Gaps::default() },
+            holes: self.kept_holes,
         };
         if unknown { without_start(timing) } else { timing }
     }

@@ -11,6 +11,7 @@ use tokengauge_core::framing::Unit;
 use tokengauge_core::framing::ndjson::Framer;
 
 use crate::chain::chain;
+use crate::enrich::config::Kubelet;
 
 /// Longest answer to a request that is no watch. A page of pods is 250 of them, mostly 10 KB each; the kubelet gives all of a node's at once.
 const MAX_ANSWER: usize = 64 << 20;
@@ -61,7 +62,37 @@ pub struct Status {
     pub code: u16,
 }
 
+/// A client by the pod's service account, or by KUBECONFIG, and its configuration: a kubelet takes the same token. Call it within a runtime.
+///
+/// # Errors
+/// When there is neither, or what there is is of no use.
+pub async fn connect() -> Result<(Api, kube::Config), String> {
+    // Two crypto providers are in the tree (ring, aws-lc-rs), so that rustls wants to be told; whoever was first is right.
+    let _ = tokio_rustls::rustls::crypto::ring::default_provider().install_default();
+    let config = match kube::Config::incluster() {
+        Ok(config) => config,
+        Err(inside) => kube::Config::infer().await.map_err(|outside| format!("{inside}; {outside}"))?,
+    };
+    let api = Api::new(config.clone()).map_err(|error| error.to_string())?;
+    Ok((api, config))
+}
+
 impl Api {
+    /// Of a kubelet, with the token of that configuration, which is shown to nobody whose certificate is not the cluster's, unless that is asked for.
+    ///
+    /// # Errors
+    /// When its address is not known, or the configuration is of no use.
+    pub fn of_kubelet(mut config: kube::Config, settings: &Kubelet) -> Result<Self, String> {
+        let endpoint = settings.endpoint.as_deref().ok_or("its address is not known: set HOST_IP or kubernetes.kubelet.endpoint")?;
+        let uri = endpoint.parse::<http::Uri>().map_err(|error| format!("{endpoint}: {error}"))?;
+        (config.cluster_url, config.tls_server_name) = (uri, None);
+        config.accept_invalid_certs = settings.insecure_skip_verify;
+        if let Some(ca) = &settings.ca_file {
+            config.root_cert_file = Some(ca.clone());
+        }
+        Self::new(config).map_err(|error| error.to_string())
+    }
+
     /// Of that configuration. Call it within a runtime.
     ///
     /// # Errors

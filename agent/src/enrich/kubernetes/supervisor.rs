@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rustc_hash::FxHashSet;
 use tokio::sync::mpsc::Receiver;
 
-use super::api::{Api, ApiError};
+use super::api::{Api, ApiError, connect};
 use super::watch::{Watch, of_kubelet};
 use super::{Mode, Shared, questions};
 use crate::clock::now;
@@ -37,8 +37,6 @@ const RESUMES: u32 = 5;
 
 /// The thread's function. It ends with the process.
 pub fn run(shared: Arc<Shared>, asked: Receiver<Question>) {
-    // Two crypto providers are in the tree (ring, aws-lc-rs), so that rustls wants to be told; whoever was first is right.
-    let _ = tokio_rustls::rustls::crypto::ring::default_provider().install_default();
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -89,11 +87,7 @@ impl Supervisor {
 
     /// A client by the pod's service account, or by KUBECONFIG.
     async fn connect(&mut self) -> Result<Api, String> {
-        let config = match kube::Config::incluster() {
-            Ok(config) => config,
-            Err(inside) => kube::Config::infer().await.map_err(|outside| format!("{inside}; {outside}"))?,
-        };
-        let api = Api::new(config.clone()).map_err(|error| error.to_string())?;
+        let (api, config) = connect().await?;
         self.config = Some(config);
         Ok(api)
     }
@@ -243,18 +237,10 @@ impl Supervisor {
         })
     }
 
-    /// A client of the kubelet with the pod's token, which it shows to nobody whose certificate is not the cluster's, unless it is told to.
+    /// A client of the kubelet.
     fn kubelet_client(&self) -> Result<Api, String> {
-        let settings = &self.shared.settings().kubelet;
-        let endpoint = settings.endpoint.as_deref().ok_or("its address is not known: set HOST_IP or kubernetes.kubelet.endpoint")?;
-        let uri = endpoint.parse::<http::Uri>().map_err(|error| format!("{endpoint}: {error}"))?;
-        let mut config = self.config.clone().ok_or("there is no service account to show")?;
-        (config.cluster_url, config.tls_server_name) = (uri, None);
-        config.accept_invalid_certs = settings.insecure_skip_verify;
-        if let Some(ca) = &settings.ca_file {
-            config.root_cert_file = Some(ca.clone());
-        }
-        Api::new(config).map_err(|error| error.to_string())
+        let config = self.config.clone().ok_or("there is no service account to show")?;
+        Api::of_kubelet(config, &self.shared.settings().kubelet)
     }
 
     fn warn(&mut self, what: &str) {

@@ -90,6 +90,8 @@ struct Values {
     limit: usize,
     /// What of both ends is grouped by.
     ends: Vec<Dimension>,
+    /// Whether tenants are told apart.
+    tenants: bool,
 }
 
 impl Values {
@@ -113,6 +115,9 @@ impl Values {
                 out.push(self.text(name, &model, now));
             }
         }
+        if let Some(tenant) = i.request.tenant.filter(|_| self.tenants) {
+            out.push(self.text(attr::TENANT, tenant.as_str(), now));
+        }
         let ends = std::mem::take(&mut self.ends);
         attributes::of_point(i, &ends, |name, value| out.push(self.text(name, value.as_str(), now)));
         self.ends = ends;
@@ -132,13 +137,18 @@ impl Values {
 impl Recorder {
     /// Records into `store`; `values` is how many values an attribute may have.
     pub fn new(store: Store, profile: Profile, exemplars: Exemplars, models: Models, values: usize) -> Self {
-        let values = Values { models, tops: FxHashMap::default(), limit: values, ends: Vec::new() };
+        let values = Values { models, tops: FxHashMap::default(), limit: values, ends: Vec::new(), tenants: false };
         Self { store, profile, exemplars, values, alike: FxHashMap::default(), scratch: Vec::new() }
     }
 
     /// Groups by these of both ends as well.
     pub fn group_by(&mut self, ends: Vec<Dimension>) {
         self.values.ends = ends;
+    }
+
+    /// Tells tenants apart as well.
+    pub fn by_tenant(&mut self) {
+        self.values.tenants = true;
     }
 
     /// How often a value became `_OTHER`, by attribute, and how often a series was shared for lack of room.

@@ -172,3 +172,27 @@ fn a_flood_of_names_is_bounded_and_the_totals_are_right() {
     (0..10).for_each(|_| recorder.record(&i, at(3), true));
     assert!(series(&recorder, &metric::REQUESTS).keys().any(|k| k.contains("gen_ai.request.model=real")));
 }
+
+#[test]
+fn tenants_are_told_apart_where_that_is_asked_for_and_within_the_bound() {
+    use tokengauge_core::tenant::Tenant;
+    let mut quiet = recorder(Profile::V1_41, 2_000, 8);
+    let mut telling = recorder(Profile::V1_41, 2_000, 8);
+    telling.by_tenant();
+    for n in 0..100_u8 {
+        let mut i = testing::inference();
+        i.request.tenant = (n > 0).then(|| Tenant::new([n; 8]));
+        [&mut quiet, &mut telling].into_iter().for_each(|r| r.record(&i, at(2), false));
+    }
+    let of = |recorder: &Recorder| -> Vec<(Option<String>, f64)> {
+        let all = series(recorder, &metric::OUTPUT_TOKENS).into_iter();
+        let tenant = |labels: String| labels.split(' ').find_map(|l| l.strip_prefix("tokengauge.tenant=").map(str::to_owned));
+        all.map(|(labels, n)| (tenant(labels), n)).collect()
+    };
+    assert_eq!(of(&quiet), [(None, 600.0)]);
+    let told = of(&telling);
+    assert!(told.contains(&(None, 6.0)) && told.contains(&(Some("0101010101010101".into()), 6.0)), "{told:?}");
+    assert!(told.iter().any(|(tenant, n)| tenant.as_deref() == Some(OTHER) && *n > 500.0), "{told:?}");
+    assert!(told.len() <= 10, "{told:?}");
+    assert_eq!(told.iter().map(|(_, n)| n).sum::<f64>(), 600.0);
+}

@@ -196,6 +196,17 @@ fn header(text: &str) -> Option<(HeaderName, HeaderValue)> {
     Some((HeaderName::try_from(name.trim()).ok()?, secret(&percent_decoded(value.trim()))?))
 }
 
+/// `OTEL_RESOURCE_ATTRIBUTES`: `name=value,…`, values percent-encoded. `None` when one item is none: then nothing of it counts (specification,
+/// resource/sdk.md).
+pub fn resource_attributes(text: &str) -> Option<Vec<(String, String)>> {
+    let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
+    let read = |item: &str| {
+        let (name, value) = item.split_once('=')?;
+        Some((name.trim().to_owned(), percent_decoded(value.trim()))).filter(|(name, _)| !name.is_empty())
+    };
+    items.map(read).collect()
+}
+
 fn secret(value: &str) -> Option<HeaderValue> {
     let mut value = HeaderValue::try_from(value).ok()?;
     value.set_sensitive(true);
@@ -257,6 +268,7 @@ pub fn ignored(env: Env<'_>) -> Vec<String> {
             v.split(',').all(|item| item.trim().is_empty() || header(item).is_some())
         });
     }
+    complain("OTEL_RESOURCE_ATTRIBUTES".to_owned(), "the lists of name=value", &|v| resource_attributes(v).is_some());
     for name in super::variables::NUMBERS {
         complain((*name).to_owned(), "the whole numbers", &|v| v.trim().parse::<u64>().is_ok());
     }

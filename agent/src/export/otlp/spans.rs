@@ -9,9 +9,10 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::time::Duration;
 
-use tokengauge_core::inference::{Inference, Outcome, Vantage};
+use tokengauge_core::inference::{Hole, Inference, Outcome, Vantage};
 use tokengauge_core::name::Name;
 use tokengauge_core::semconv::{self, Profile, attr, metric};
+use tokengauge_core::tenant::Tenant;
 use tokengauge_core::workload;
 
 use super::Env;
@@ -198,33 +199,12 @@ impl Maker {
 
     fn events(&mut self, i: &Inference) {
         let t = &i.timing;
-        let Ok(ttft) = t.ttft else { return };
-        let mut events = Events { maker: self, left: 0, dropped: 0 };
-        events.left = events.maker.limits.events;
-        let first = t.start.plus(ttft).unix_nanos();
-        events.add(semconv::EVENT_FIRST_TOKEN, first, &[]);
-        // Where gaps do not lead from the first to the last chunk (several choices, holes, too many of them), no chunk's instant is known.
-        let span = t.last_generated.map(|last| u64::try_from(last.saturating_sub(ttft).as_nanos()).unwrap_or(u64::MAX));
-        // A gap of more than two seconds is kept to the microsecond.
-        let known = t.gaps.complete() && span.is_some_and(|span| span.abs_diff(t.gaps.sum()) <= 2_000 * t.gaps.count());
-        let (stall, every) = (events.maker.stall, u64::from(events.maker.chunk_events));
-        if known && (every > 0 || t.gaps.max().is_some_and(|g| g >= stall)) {
-            let mut at = first;
-            for (number, gap) in (1_u64..).zip(t.gaps.iter()) {
-                if gap >= stall {
-                    events.add(semconv::EVENT_STALL, at, &[(attr::STALL_DURATION, Value::Double(gap as f64 / 1e9))]);
-                }
-                at += gap;
-                if every > 0 && number.is_multiple_of(every) {
-                    let number = Value::Int(i64::try_from(number).unwrap_or(i64::MAX));
-                    events.add(
-                        semconv::EVENT_CHUNK,
-                        at,
-                        &[(attr::CHUNK_NUMBER, number), (attr::CHUNK_GAP, Value::Double(gap as f64 / 1e9))],
-                    );
-                }
-            }
+        let left = self.limits.events;
+        let mut events = Events { maker: self, holes: &t.holes, left, dropped: 0 };
+        if let Ok(ttft) = t.ttft {
+            events.generated(i, ttft);
         }
+        events.holes_until(u64::MAX);
         let dropped = events.dropped;
         if dropped > 0 {
             wire::uint(&mut self.span, field::DROPPED_EVENTS, dropped.into());
@@ -250,15 +230,56 @@ impl Maker {
     }
 }
 
-/// Events of a span, up to the limit.
+/// Events of a span, in the order of their instants, up to the limit.
 struct Events<'a> {
     maker: &'a mut Maker,
+    /// Those that are not told yet.
+    holes: &'a [Hole],
     left: u32,
     dropped: u32,
 }
 
 impl Events<'_> {
+    /// The first token, and what of the chunks behind it is told.
+    fn generated(&mut self, i: &Inference, ttft: Duration) {
+        let t = &i.timing;
+        let first = t.start.plus(ttft).unix_nanos();
+        self.add(semconv::EVENT_FIRST_TOKEN, first, &[]);
+        // Where gaps do not lead from the first to the last chunk (several choices, holes, too many of them), no chunk's instant is known.
+        let span = t.last_generated.map(|last| u64::try_from(last.saturating_sub(ttft).as_nanos()).unwrap_or(u64::MAX));
+        // A gap of more than two seconds is kept to the microsecond.
+        let known = t.gaps.complete() && span.is_some_and(|span| span.abs_diff(t.gaps.sum()) <= 2_000 * t.gaps.count());
+        let (stall, every) = (self.maker.stall, u64::from(self.maker.chunk_events));
+        if known && (every > 0 || t.gaps.max().is_some_and(|g| g >= stall)) {
+            let mut at = first;
+            for (number, gap) in (1_u64..).zip(t.gaps.iter()) {
+                if gap >= stall {
+                    self.add(semconv::EVENT_STALL, at, &[(attr::STALL_DURATION, Value::Double(gap as f64 / 1e9))]);
+                }
+                at += gap;
+                if every > 0 && number.is_multiple_of(every) {
+                    let number = Value::Int(i64::try_from(number).unwrap_or(i64::MAX));
+                    self.add(semconv::EVENT_CHUNK, at, &[(attr::CHUNK_NUMBER, number), (attr::CHUNK_GAP, Value::Double(gap as f64 / 1e9))]);
+                }
+            }
+        }
+    }
+
+    /// Holes that are no later than that.
+    fn holes_until(&mut self, until: u64) {
+        while let Some((hole, rest)) = self.holes.split_first().filter(|(hole, _)| hole.at.unix_nanos() <= until) {
+            self.holes = rest;
+            let bytes = hole.bytes.map(|n| (attr::GAP_BYTES, Value::Int(i64::try_from(n).unwrap_or(i64::MAX))));
+            self.put(semconv::EVENT_GAP, hole.at.unix_nanos(), bytes.as_slice());
+        }
+    }
+
     fn add(&mut self, name: &str, at: u64, attributes: &[(&str, Value<'_>)]) {
+        self.holes_until(at);
+        self.put(name, at, attributes);
+    }
+
+    fn put(&mut self, name: &str, at: u64, attributes: &[(&str, Value<'_>)]) {
         if self.left == 0 {
             self.dropped += 1;
             return;
@@ -358,6 +379,7 @@ fn attributes(a: &mut Attributes<'_>, i: &Inference, error: Option<&str>, profil
     if let Some(process) = &i.process {
         a.text(attr::PROCESS_COMMAND, Some(process.command.as_ref()));
     }
+    a.text(attr::TENANT, i.request.tenant.as_ref().map(Tenant::as_str));
     workload::attributes::of_span(i, |name, value| a.text(&name, Some(&value)));
     a.text(attr::VANTAGE, Some(i.vantage.as_str()));
     a.text(attr::TAP, Some(i.tap.as_str()));

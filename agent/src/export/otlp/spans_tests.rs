@@ -4,7 +4,7 @@ use opentelemetry_proto::tonic::common::v1::{KeyValue, any_value::Value as V};
 use opentelemetry_proto::tonic::trace::v1::{Span, span::SpanKind, status::StatusCode};
 use prost::Message as _;
 use tokengauge_core::gaps::Gaps;
-use tokengauge_core::inference::TraceParent;
+use tokengauge_core::inference::{Reason, TraceParent};
 
 use super::*;
 use crate::testing;
@@ -100,6 +100,39 @@ fn attributes_are_there_where_their_values_are() {
     let mut nameless = testing::inference();
     nameless.host = None;
     assert_eq!(table(&read(&mut plain(), &nameless).attributes)["server.address"], V::StringValue("10.0.0.1".into()));
+}
+
+#[test]
+fn holes_are_events_at_their_instants_with_their_bytes() {
+    let hole = |ms: u64, bytes| Hole { at: i_start().plus(Duration::from_millis(ms)), bytes };
+    let mut i = testing::inference();
+    // Between holes of an answer only what was before the first is measured.
+    i.timing.gaps = Gaps::default();
+    i.timing.holes = vec![hole(300, None), hole(410, Some(1_460)), hole(470, Some(20))];
+    i.gaps = 3;
+    let span = read(&mut plain(), &i);
+    let want = [("tokengauge.gap", 300), ("tokengauge.gap", 410), ("tokengauge.first_token", 410), ("tokengauge.gap", 470)];
+    assert_eq!(events(&span), want);
+    let bytes: Vec<_> = span.events.iter().map(|e| table(&e.attributes).get("tokengauge.gap.bytes").cloned()).collect();
+    assert_eq!(bytes, [None, Some(V::IntValue(1_460)), None, Some(V::IntValue(20))]);
+    assert_eq!(table(&span.attributes)["tokengauge.gaps"], V::IntValue(3));
+    // Where no first token is known, a hole mostly is the reason.
+    i.timing.ttft = Err(Reason::CaptureGap);
+    assert_eq!(events(&read(&mut plain(), &i)), [("tokengauge.gap", 300), ("tokengauge.gap", 410), ("tokengauge.gap", 470)]);
+    let limited = read(&mut maker(&SpansConfig::default(), &[("OTEL_SPAN_EVENT_COUNT_LIMIT", "1")]), &i);
+    assert_eq!((events(&limited), limited.dropped_events_count), (vec![("tokengauge.gap", 300)], 2));
+}
+
+fn i_start() -> tokengauge_core::stream::Timestamp {
+    tokengauge_core::stream::Timestamp::from_unix_nanos(testing::START)
+}
+
+#[test]
+fn the_tenant_is_an_attribute_where_it_is_known() {
+    let mut i = testing::inference();
+    assert!(!table(&read(&mut plain(), &i).attributes).contains_key("tokengauge.tenant"));
+    i.request.tenant = Some(Tenant::new([0xab; 8]));
+    assert_eq!(table(&read(&mut plain(), &i).attributes)["tokengauge.tenant"], V::StringValue("abababababababab".into()));
 }
 
 #[test]

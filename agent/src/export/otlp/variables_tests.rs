@@ -1,5 +1,14 @@
+use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
+use opentelemetry_proto::tonic::metrics::v1::{AggregationTemporality, Metric, metric::Data};
+use prost::Message as _;
+use tokengauge_core::semconv::metric;
+
 use super::*;
+use crate::export::metrics::Metrics;
+use crate::export::observe::Tell;
 use crate::export::otlp::carrier::{Carrier, Signal};
+use crate::export::otlp::points::{Style, encode};
+use crate::export::otlp::push;
 use crate::export::otlp::sampling::{Decision, Sampling, Slow};
 use crate::export::otlp::settings::Target;
 use crate::export::otlp::spans::SpanLimits;
@@ -83,6 +92,32 @@ fn batches(env: &dyn Fn(&str) -> Option<String>) -> Vec<u32> {
     count.0
 }
 
+/// The metrics of one inference, whose span is exported or not, and of a counter that is observed, as a receiver reads them.
+fn exported(env: &dyn Fn(&str) -> Option<String>, sampled: bool) -> Vec<Metric> {
+    let metrics = Metrics::new(&Default::default(), Profile::V1_41, env).unwrap();
+    metrics.watch(|tell: &mut Tell<'_>| tell(&metric::ANOMALIES, &[], 1.0));
+    metrics.record(&testing::inference(), sampled);
+    let mut all = Vec::new();
+    // What is observed was 0 before it was observed first: a delta wants two collections.
+    metrics.collect(|_, _| ());
+    metrics.collect(|store, now| {
+        encode(store, Profile::V1_41, Style::from_env(env), &[], now, &mut |request, _| {
+            let request = ExportMetricsServiceRequest::decode(request.as_slice()).unwrap();
+            all.extend(request.resource_metrics.into_iter().flat_map(|r| r.scope_metrics).flat_map(|s| s.metrics));
+        });
+    });
+    all
+}
+
+fn exemplars(metrics: &[Metric]) -> usize {
+    let of = |m: &Metric| match &m.data {
+        Some(Data::Histogram(h)) => h.data_points.iter().map(|p| p.exemplars.len()).sum(),
+        Some(Data::ExponentialHistogram(h)) => h.data_points.iter().map(|p| p.exemplars.len()).sum(),
+        _ => 0,
+    };
+    metrics.iter().map(of).sum()
+}
+
 /// Whether another variable changes what it is there for.
 fn other(name: &str) -> bool {
     let differs = |(a, b): (String, String)| a != b;
@@ -113,12 +148,55 @@ fn other(name: &str) -> bool {
             differs(with(name, "gen_ai_latest_experimental", |env| crate::config::Semconv::profile(None, env).as_str().to_owned()))
         }
         _ if name.ends_with("_LIMIT") => limits("7"),
-        // Read by the SDK from the process's environment: `agent/tests/otlp.rs` sets them.
-        "OTEL_RESOURCE_ATTRIBUTES" | "OTEL_METRIC_EXPORT_INTERVAL" => true,
-        // Read by the store of metrics, and tested there.
-        "OTEL_METRICS_EXEMPLAR_FILTER"
-        | "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE"
-        | "OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION" => true,
+        "OTEL_RESOURCE_ATTRIBUTES" => {
+            let of = |env: &dyn Fn(&str) -> Option<String>| {
+                let resource = super::super::resource(env);
+                let value = |key: &'static str| resource.get(&opentelemetry::Key::from_static_str(key)).map(|v| v.to_string());
+                [value("service.name"), value("zone")]
+            };
+            let text = |t: &str| Some(t.to_owned());
+            with(name, "zone=a%2Cb, service.name = mine", of) == ([text("tokengauge"), None], [text("mine"), text("a,b")])
+                // One item that is none, and nothing counts.
+                && with(name, "zone=a,b", of).1 == [text("tokengauge"), None]
+        }
+        "OTEL_METRIC_EXPORT_INTERVAL" => {
+            let (before, after) = with(name, "1500", |env| push::interval(Some(20.0), env).as_millis());
+            (before, after) == (20_000, 1_500)
+        }
+        "OTEL_METRICS_EXEMPLAR_FILTER" => {
+            // Of an inference whose span is exported, and of one whose span is not.
+            let of = |value: &str, sampled| exemplars(&exported(&|n| (n == name).then(|| value.to_owned()), sampled));
+            let all = ["", "trace_based", "always_on", "always_off"].map(|value| [true, false].map(|sampled| of(value, sampled) > 0));
+            all == [[true, false], [true, false], [true, true], [false, false]]
+        }
+        "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE" => {
+            let of = |value: &str| {
+                let metrics = exported(&|n| (n == name).then(|| value.to_owned()), true);
+                let temporality = |m: &str| match metrics.iter().find(|r| r.name == m).and_then(|r| r.data.as_ref()) {
+                    Some(Data::Sum(sum)) => sum.aggregation_temporality(),
+                    Some(Data::Histogram(h)) => h.aggregation_temporality(),
+                    Some(Data::ExponentialHistogram(h)) => h.aggregation_temporality(),
+                    other => panic!("{m}: {other:?}"),
+                };
+                [temporality("tokengauge.requests"), temporality("tokengauge.anomalies"), temporality("gen_ai.client.token.usage")]
+            };
+            use AggregationTemporality::{Cumulative, Delta};
+            let lowmemory = [Delta, Cumulative, Delta];
+            ["", "cumulative", "delta", "lowmemory"].map(of) == [[Cumulative; 3], [Cumulative; 3], [Delta; 3], lowmemory]
+        }
+        "OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION" => {
+            let of = |value: &str| {
+                let metrics = exported(&|n| (n == name).then(|| value.to_owned()), true);
+                let form = |m: &str| match metrics.iter().find(|r| r.name == m).and_then(|r| r.data.as_ref()) {
+                    Some(Data::Histogram(_)) => "explicit",
+                    Some(Data::ExponentialHistogram(_)) => "exponential",
+                    other => panic!("{m}: {other:?}"),
+                };
+                [form("gen_ai.client.token.usage"), form("tokengauge.time_to_first_token")]
+            };
+            ["", "explicit_bucket_histogram", "base2_exponential_bucket_histogram"].map(of)
+                == [["explicit", "exponential"], ["explicit"; 2], ["exponential"; 2]]
+        }
         other => panic!("{other} has no test"),
     }
 }

@@ -1,5 +1,6 @@
-//! Protobuf, written: <https://protobuf.dev/programming-guides/encoding/>. Lengths are counted before anything is written, so a message is
-//! written once, in one piece of memory.
+//! Attributes of OTLP, written as Protobuf. Lengths are counted before anything is written, so a message is written once, in one piece of memory.
+
+pub use crate::export::wire::{bytes, field_len, fixed32, fixed64, head, uint, varint, varint_len};
 
 /// A value of an attribute (`AnyValue`).
 #[derive(Clone, Copy, Debug)]
@@ -14,62 +15,6 @@ pub enum Value<'a> {
     Double(f64),
     /// `array_value` of strings.
     Texts(&'a [&'a str]),
-}
-
-/// Bytes of a variable-length integer.
-pub const fn varint_len(n: u64) -> usize {
-    let bits = 64 - (n | 1).leading_zeros() as usize;
-    bits.div_ceil(7)
-}
-
-/// A variable-length integer.
-#[inline]
-pub fn varint(out: &mut Vec<u8>, mut n: u64) {
-    while n >= 0x80 {
-        out.push(n as u8 | 0x80);
-        n >>= 7;
-    }
-    out.push(n as u8);
-}
-
-/// The head of a field of length-delimited bytes, which the caller writes next. Field numbers are below 16, so a tag is one byte (two up to 2047).
-#[inline]
-pub fn head(out: &mut Vec<u8>, field: u32, len: usize) {
-    varint(out, u64::from(field << 3 | 2));
-    varint(out, len as u64);
-}
-
-/// Bytes of a field of length-delimited bytes, all in all.
-pub const fn field_len(field: u32, len: usize) -> usize {
-    varint_len((field << 3 | 2) as u64) + varint_len(len as u64) + len
-}
-
-/// A field of bytes or text.
-#[inline]
-pub fn bytes(out: &mut Vec<u8>, field: u32, bytes: &[u8]) {
-    head(out, field, bytes.len());
-    out.extend_from_slice(bytes);
-}
-
-/// A `uint32`, `uint64`, `bool` or enum.
-#[inline]
-pub fn uint(out: &mut Vec<u8>, field: u32, n: u64) {
-    varint(out, u64::from(field << 3));
-    varint(out, n);
-}
-
-/// A `fixed64`, or the bits of a `double`.
-#[inline]
-pub fn fixed64(out: &mut Vec<u8>, field: u32, n: u64) {
-    varint(out, u64::from(field << 3 | 1));
-    out.extend_from_slice(&n.to_le_bytes());
-}
-
-/// A `fixed32`.
-#[inline]
-pub fn fixed32(out: &mut Vec<u8>, field: u32, n: u32) {
-    varint(out, u64::from(field << 3 | 5));
-    out.extend_from_slice(&n.to_le_bytes());
 }
 
 impl Value<'_> {
@@ -161,14 +106,5 @@ mod tests {
     #[test]
     fn letters_are_counted_and_not_bytes() {
         assert_eq!((cut("äöü", 2), cut("äöü", 3), cut("abc", 0), cut("äöü", 5)), ("äö", "äöü", "", "äöü"));
-    }
-
-    #[test]
-    fn lengths_of_integers() {
-        for n in [0, 1, 127, 128, 16_383, 16_384, u64::MAX] {
-            let mut out = Vec::new();
-            varint(&mut out, n);
-            assert_eq!(out.len(), varint_len(n), "{n}");
-        }
     }
 }

@@ -1,12 +1,14 @@
 //! One HTTP/1.1 connection: requests paired with their responses, in order (RFC 9112 §9.3), whatever direction they come from.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use crate::anomaly::Anomaly;
 use crate::http::event::{EndedBy, ExchangeId, HttpEvent, Over, Side};
 use crate::http::h1::{Hole, Parser, Part, Role};
 use crate::http::head::{Method, ResponseHead, Upgrade};
 use crate::stream::{Direction, End, Timestamp};
+use crate::tenant::Tenants;
 
 /// Requests that may wait for their responses on one connection.
 pub const MAX_PENDING: usize = 256;
@@ -65,6 +67,16 @@ impl Session {
             in_h2: None,
             adrift: false,
         }
+    }
+
+    /// Says of requests whose they are.
+    pub fn naming(&mut self, tenants: Option<Arc<Tenants>>) {
+        self.up.naming(tenants);
+    }
+
+    /// Who says so.
+    pub fn tenants(&self) -> Option<&Arc<Tenants>> {
+        self.up.tenants()
     }
 
     /// In which direction requests travel.

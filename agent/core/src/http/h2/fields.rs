@@ -1,22 +1,35 @@
 //! What a header block says: pseudo-header fields (RFC 9113 §8.3) and those fields that [`crate::http::head`] looks at.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
-use super::hpack::Field;
+use super::hpack::{Field, Keep};
 use crate::http::head::{BodyLength, Fields, Method, RequestHead, ResponseHead};
 use crate::http::target;
+use crate::tenant::{Tenant, Tenants};
 
 /// Bytes of a value that a table may hold.
 const MAX_VALUE: usize = 1024;
 
-/// Which fields are looked at, and what of their values tables may hold: of a target's query only what is looked at.
-pub(super) fn keep<'a>(name: &[u8], value: &'a [u8]) -> Option<Cow<'a, [u8]>> {
-    let cut = |value: &'a [u8]| Cow::Borrowed(&value[..value.len().min(MAX_VALUE)]);
-    match name {
-        b":path" => Some(target::without_secrets(value)),
-        b":method" | b":scheme" | b":authority" | b":protocol" | b":status" | b"content-length" => Some(cut(value)),
-        _ if name.starts_with(b":") => None,
-        _ => Fields::looks_at(name).then(|| cut(value)),
+/// Which fields are looked at, and what of their values is told and tables may hold: of a target's query only what is looked at, of a
+/// field that is looked at for its tenant alone just the tenant.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Looked(pub Option<Arc<Tenants>>);
+
+impl Keep for Looked {
+    fn keep<'a>(&self, name: &[u8], value: &'a [u8]) -> Option<Cow<'a, [u8]>> {
+        let cut = |value: &'a [u8]| Cow::Borrowed(&value[..value.len().min(MAX_VALUE)]);
+        match name {
+            b":path" => Some(target::without_secrets(value)),
+            b":method" | b":scheme" | b":authority" | b":protocol" | b":status" | b"content-length" => Some(cut(value)),
+            _ if name.starts_with(b":") => None,
+            _ if Fields::looks_at(name) => Some(cut(value)),
+            _ => {
+                let tenants = self.0.as_deref().filter(|t| t.rank(name).is_some())?;
+                // An empty value asks whether the field is looked at at all.
+                Some(tenants.tenant(name, value).map_or(Cow::Borrowed(&[]), |t| Cow::Owned(t.as_str().into())))
+            }
+        }
     }
 }
 
@@ -49,8 +62,8 @@ pub(super) struct Head {
 }
 
 impl Head {
-    /// Takes one field.
-    pub fn take(&mut self, field: Field<'_>) {
+    /// Takes one field. `tenants` are those of [`Looked`].
+    pub fn take(&mut self, field: Field<'_>, tenants: Option<&Tenants>) {
         let Field::Known(name, value) = field else {
             self.unknown = true;
             return;
@@ -67,7 +80,11 @@ impl Head {
             }
             b"content-length" => self.length = std::str::from_utf8(value).ok().and_then(|v| v.parse().ok()),
             _ => {
-                self.fields.field(name, value);
+                let read = self.fields.field(name, value);
+                if let Some((tenants, rank)) = tenants.and_then(|t| Some((t, t.rank(name)?))) {
+                    // What is looked at for other reasons as well is told as it is.
+                    self.fields.tenant(rank, if read { tenants.tenant(name, value) } else { Tenant::parse(value) });
+                }
             }
         }
         self.asks |= matches!(name, b":method" | b":path" | b":authority" | b":scheme");

@@ -24,8 +24,20 @@ pub const DEFAULT_TABLE: u32 = 4096;
 /// What an entry costs beside its bytes (RFC 7541 §4.1).
 const OVERHEAD: usize = 32;
 
-/// Says of a field whether it is looked at, and what of its value may be held in the table.
-pub type Keep = for<'a> fn(&[u8], &'a [u8]) -> Option<Cow<'a, [u8]>>;
+/// Says of a field whether it is looked at, and what of its value is told and may be held in the table.
+pub trait Keep {
+    /// `None` of a field that is not looked at, whatever its value.
+    fn keep<'a>(&self, name: &[u8], value: &'a [u8]) -> Option<Cow<'a, [u8]>>;
+}
+
+/// [`Keep`] as a function.
+pub type Kept = for<'a> fn(&[u8], &'a [u8]) -> Option<Cow<'a, [u8]>>;
+
+impl Keep for Kept {
+    fn keep<'a>(&self, name: &[u8], value: &'a [u8]) -> Option<Cow<'a, [u8]>> {
+        self(name, value)
+    }
+}
 
 /// A field of a header block that is looked at.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,8 +65,9 @@ pub enum BadBlock {
 
 /// The decoder of one direction.
 #[derive(Debug)]
-pub struct Decoder {
-    keep: Keep,
+pub struct Decoder<K = Kept> {
+    /// What is told and held. What was held before it changed stays as it is.
+    pub keep: K,
     /// Newest first.
     entries: VecDeque<Entry>,
     /// The sum of the entries' sizes; where a name is unseen, less than the truth.
@@ -92,16 +105,23 @@ enum Found<'a> {
 
 impl Decoder {
     /// A decoder at the beginning of a connection, which yields what `keep` wants.
+    pub fn new(keep: Kept) -> Self {
+        Self::keeping(keep)
+    }
+}
+
+impl<K: Keep + Clone> Decoder<K> {
+    /// A decoder at the beginning of a connection, which yields what `keep` wants.
     ///
     /// `keep` is asked with an empty value first: what it does not want is not decoded.
-    pub fn new(keep: Keep) -> Self {
+    pub fn keeping(keep: K) -> Self {
         let capacity = DEFAULT_TABLE as usize;
         Self { keep, entries: VecDeque::new(), size: 0, held: 0, capacity, limit: capacity, exact: true, more: false }
     }
 
     /// Blocks of this direction were not seen: what is in the table is unknown, and how large it may be.
     pub fn lose(&mut self) {
-        *self = Self { capacity: MAX_TABLE, limit: u32::MAX as usize, exact: false, more: true, ..Self::new(self.keep) };
+        *self = Self { capacity: MAX_TABLE, limit: u32::MAX as usize, exact: false, more: true, ..Self::keeping(self.keep.clone()) };
     }
 
     /// Takes SETTINGS_HEADER_TABLE_SIZE of the side that reads these blocks. A smaller one than before changes nothing: the encoder
@@ -146,11 +166,11 @@ impl Decoder {
             };
             let value = text(&mut input)?;
             let entry = match name {
-                Found::Field(name, _) if (self.keep)(name, &[]).is_some() => {
+                Found::Field(name, _) if self.keep.keep(name, &[]).is_some() => {
                     let value = value.decoded(&mut value_buffer)?;
-                    Found::Field(name, value).tell(&mut room, out);
-                    let kept = if insert { (self.keep)(name, value) } else { None };
-                    Entry::new(Some(name.len()), value.len(), kept.map(|v| [name, &v].concat().into()))
+                    let kept = self.keep.keep(name, value).unwrap_or_default();
+                    Found::Field(name, &kept).tell(&mut room, out);
+                    Entry::new(Some(name.len()), value.len(), insert.then(|| [name, &kept].concat().into()))
                 }
                 Found::Field(name, _) => Entry::new(Some(name.len()), value.len()?, None),
                 Found::Passed(name) => Entry::new(Some(name), value.len()?, None),

@@ -18,6 +18,8 @@ use super::half::Half;
 use crate::anomaly::Anomaly;
 use crate::http::event::{EndedBy, ExchangeId, HttpEvent, Over, Side};
 use crate::stream::{Direction, End, Timestamp};
+use crate::tenant::Tenants;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Streams that may be open on one connection.
@@ -124,6 +126,12 @@ impl Session {
             client_finished: false,
             now: Timestamp::default(),
         }
+    }
+
+    /// Says of requests whose they are. Until it is known which direction they travel in, either may be theirs.
+    pub fn naming(&mut self, tenants: Option<&Arc<Tenants>>) {
+        self.up.naming(tenants);
+        self.down.naming(tenants);
     }
 
     /// In which direction requests travel.

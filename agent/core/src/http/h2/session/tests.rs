@@ -580,3 +580,43 @@ fn a_request_is_whole_with_its_last_promised_byte() {
         "#]],
     );
 }
+
+/// A client refers to its credential in the table from the second request on: there is its hash, and nothing else.
+#[test]
+fn a_tenant_is_known_by_reference_and_its_name_is_not_held() {
+    use crate::tenant::{Key, Tenants};
+    let fields = [(":method", "POST"), (":path", "/a"), ("authorization", "Bearer sk-secret"), ("x-team", "violet")];
+    let whole = |stream| frame(kind::HEADERS, flag::END_HEADERS, stream, &block(&fields));
+    // The four entries of the first request, newest first: 62 is `x-team`, 65 `:method`.
+    let referring = |stream, indices: &[u8]| frame(kind::HEADERS, flag::END_HEADERS, stream, indices);
+    for (order, joined) in [(["authorization", "x-team"], false), (["x-team", "authorization"], false), (["authorization", "x-team"], true)]
+    {
+        let key = || Key::new(b"0123456789abcdef").unwrap();
+        let tenants = Arc::new(Tenants::new(order, Box::new(key())));
+        let mut session = if joined { Session::joined() } else { Session::new(CLIENT) };
+        session.naming(Some(&tenants));
+        let mut told = Vec::new();
+        let mut steps = if joined { vec![] } else { hello() };
+        steps.extend([Client(whole(1)), Client(referring(3, &[0xc1, 0xc0, 0xbf, 0xbe])), Client(referring(5, &[0xc1, 0xc0, 0xbe]))]);
+        for step in steps {
+            let (Client(bytes) | Server(bytes)) = &step else { continue };
+            let dir = if matches!(step, Client(_)) { CLIENT } else { SERVER };
+            let mut rest = bytes.as_slice();
+            while !rest.is_empty() {
+                rest = session.data(dir, Timestamp::default(), rest, &mut |e| {
+                    if let HttpEvent::Request { head, .. } = e {
+                        told.push(head.tenant);
+                    }
+                });
+            }
+        }
+        let of = |name: &str| Some(crate::tenant::Hasher::hash(&key(), name.as_bytes()));
+        let first = if order[0] == "x-team" { of("violet") } else { of("sk-secret") };
+        assert_eq!(told, [first, first, of("violet")], "{order:?} {joined}");
+        let all = format!("{session:?}");
+        for secret in ["sk-secret", "violet"] {
+            let bytes = secret.bytes().map(|b| b.to_string()).collect::<Vec<_>>().join(", ");
+            assert!(!all.contains(&bytes) && !all.contains(secret), "{secret} in {all}");
+        }
+    }
+}
