@@ -55,7 +55,7 @@ pub enum RunError {
     #[error(transparent)]
     Serve(#[from] ServeError),
     /// Tenants cannot be named.
-    #[error("tenant.key_file: {0}")]
+    #[error("tenants")]
     Tenant(#[from] KeyError),
     /// No tap could start.
     #[error(transparent)]
