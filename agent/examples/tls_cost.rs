@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-use tokengauge::tap::tls::kernel::{Attachment, Kernel, LoadOptions, Role};
+use tokengauge::tap::tls::kernel::{Attachment, Kernel, LoadOptions, Programs, Role};
 use tokengauge::tap::tls::{TlsOptions, TlsTap, selftest};
 use tokengauge::tap::{Sink, StopFlag, Tap as _};
 use tokengauge_core::stream::{StreamEvent, Timestamp, Verdict};
@@ -76,7 +76,7 @@ fn main() -> Fallible<()> {
     let symbol = |name: &str| report.symbols.iter().find(|(n, _)| *n == name).map(|(_, offset)| (*offset, 0)).ok_or("symbol");
     let (read, write) = (symbol("SSL_read")?, symbol("SSL_write")?);
 
-    let options = LoadOptions { ring_bytes: 64 << 10, mechanism: None, config: Default::default() };
+    let options = LoadOptions { programs: Programs::Tls, ring_bytes: 64 << 10, mechanism: None, config: Default::default() };
     let (mut kernel, _ring) = Kernel::load(&options)?;
     println!("mechanism: {}", kernel.mechanism().as_str());
     let cases = ["no probe", "empty, cheap places", "empty, three symbols", "whole tap", "whole tap, muted"];

@@ -26,6 +26,7 @@ pub fn inference() -> Inference {
         operation: Operation::Chat,
         stream: Some(true),
         protocol: "http/1.1",
+        exchange: 0,
         client: "10.0.1.7:40007".parse().ok(),
         server: "10.0.0.1:8000".parse().ok(),
         host: Name::new("api.openai.com"),

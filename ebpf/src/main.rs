@@ -1,10 +1,11 @@
 //! tokengauge's kernel programs: one file per kind of place they stand at.
 //!
-//! They copy plaintext at TLS calls, count what they could not copy, and parse nothing (invariant 2).
+//! They copy plaintext at TLS calls and events at the hook's tap symbol, count what they could not copy, and parse nothing (invariant 2).
 #![no_std]
 #![no_main]
 
 mod empty;
+mod hook;
 mod maps;
 mod openssl;
 mod ring;

@@ -24,7 +24,7 @@ use crate::maps::{CALLS, CONFIG, CONNS, OUTER, PROCESSES, SENSELESS, count};
 use crate::ring;
 
 #[inline(always)]
-fn watched(tgid: u32) -> bool {
+pub fn watched(tgid: u32) -> bool {
     let Some(config) = CONFIG.get(0) else { return false };
     if tgid == config.own_tgid {
         return false;

@@ -8,7 +8,7 @@ use core::ptr::addr_of_mut;
 
 use aya_ebpf::bindings::{BPF_RB_AVAIL_DATA, BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP};
 use aya_ebpf::helpers::generated::{bpf_probe_read_user, bpf_ringbuf_discard, bpf_ringbuf_query, bpf_ringbuf_reserve, bpf_ringbuf_submit};
-use tokengauge_ebpf_common::{Header, MAX_PIECE};
+use tokengauge_ebpf_common::{Header, MAX_PIECE, hook};
 
 use crate::maps::{CONFIG, RECORDS, count};
 
@@ -112,4 +112,40 @@ fn class<const N: usize>(header: &Header, from: u64) -> bool {
         c.bytes += u64::from(len);
     });
     true
+}
+
+/// Copies an event of the hook, `header.len` bytes (at most [`hook::MAX`]) of the process's memory, into a record, if it is of our version.
+#[inline(always)]
+pub fn event(header: &Header, from: u64) {
+    let len = header.len;
+    if len <= 128 {
+        event_class::<128>(header, from)
+    } else if len <= 256 {
+        event_class::<256>(header, from)
+    } else {
+        event_class::<{ hook::MAX }>(header, from)
+    }
+}
+
+#[inline(always)]
+fn event_class<const N: usize>(header: &Header, from: u64) {
+    let record = unsafe { bpf_ringbuf_reserve(ring(), size_of::<Record<N>>() as u64, 0) }.cast::<Record<N>>();
+    if record.is_null() {
+        return lost(header);
+    }
+    let len = header.len;
+    unsafe {
+        addr_of_mut!((*record).header).write(*header);
+        if len as usize > N || bpf_probe_read_user(addr_of_mut!((*record).bytes).cast(), len, from as *const _) != 0 {
+            bpf_ringbuf_discard(record.cast(), BPF_RB_NO_WAKEUP as u64);
+            return count(|c| c.unreadable += 1);
+        }
+        let version = addr_of_mut!((*record).bytes).cast::<u16>().add(1).read();
+        if version != hook::VERSION {
+            bpf_ringbuf_discard(record.cast(), BPF_RB_NO_WAKEUP as u64);
+            return count(|c| c.hook_unknown_version += 1);
+        }
+        bpf_ringbuf_submit(record.cast(), wakeup());
+    }
+    count(|c| c.records += 1);
 }

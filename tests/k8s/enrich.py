@@ -287,7 +287,7 @@ class Rig:
             records = agent.records(model, "server")
             want += len(records)
             got += [end(r["client"].get("workload"))[1:4] == ("burst", "shop", pod.name) for r in records]
-            odd += [(r["client"], r["outcome"]["type"], r["timing_s"].get("duration")) for r in records if end(r["client"].get("workload"))[3:4] != (pod.name,)]
+            odd += [(r["client"], r["outcome"], r["timing_s"].get("duration")) for r in records if end(r["client"].get("workload"))[3:4] != (pod.name,)]
         kubectl("delete", "deployment", "burst", "-n", "shop", "--wait=false")
         load.wait(60)
         self.score.check(want >= 6 and all(got), f"pods that come and go: {sum(got)} of {want} records are named {odd or ''}")

@@ -35,6 +35,8 @@ pub struct Inference {
     pub stream: Option<bool>,
     /// The transport protocol, e.g. `http/1.1`.
     pub protocol: &'static str,
+    /// Which exchange of its connection it is; on HTTP/2 its stream.
+    pub exchange: u64,
     /// The client's end of the connection, where known.
     pub client: Option<SocketAddr>,
     /// The server's end of the connection, where known.

@@ -52,7 +52,7 @@ pub struct Advice {
 }
 
 /// Every check.
-pub const ALL: [Advice; 15] = [
+pub const ALL: [Advice; 16] = [
     Advice {
         name: "kernel",
         symptom: "No tap of TLS libraries: the kernel is older than 5.8",
@@ -92,6 +92,11 @@ pub const ALL: [Advice; 15] = [
         name: "interfaces",
         symptom: "`cannot capture on …`",
         next: "name an interface of `ip link`, or `any`; capturing needs CAP_NET_RAW, and hostNetwork in Kubernetes",
+    },
+    Advice {
+        name: "hook",
+        symptom: "Servers tell of their requests, and `tokengauge_hook_events_total` stays 0",
+        next: "without eBPF use the socket: hook.socket in a folder that exists and can be written, hook.uids with the servers' users",
     },
     Advice {
         name: "configuration",
@@ -218,6 +223,16 @@ pub fn configured(args: &RunArgs) -> (Option<Config>, Vec<Check>) {
         } else {
             check("interfaces", State::Fail, format!("there is no {}", pcap.interface))
         });
+    }
+    if config.hook.tap.unwrap_or(config.taps.tls.enabled) {
+        all.push(match crate::hook::tap::self_test() {
+            Ok(()) => check("hook", State::Ok, "an event of the tap symbol was received"),
+            Err(why) if config.hook.tap.is_some() => check("hook", State::Fail, why),
+            Err(why) => check("hook", State::Warn, why),
+        });
+    }
+    if let Some(path) = &config.hook.socket {
+        all.push(folder("hook", path, State::Fail));
     }
     if let Some(slo) = &config.slo {
         all.push(objectives(&slo.files));

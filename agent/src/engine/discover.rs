@@ -301,6 +301,22 @@ fn global_v6(table: &str) -> impl Iterator<Item = Ipv6Addr> {
     })
 }
 
+/// Generations that are looked back.
+const GENERATIONS: usize = 8;
+
+/// A process and those that it descends from, itself first: an engine may be a child of the process that listens.
+pub fn ancestry(pid: u32) -> Vec<u32> {
+    let mut line = Vec::new();
+    let mut next = Some(pid);
+    while let Some(pid) = next.filter(|pid| *pid > 1 && line.len() < GENERATIONS) {
+        line.push(pid);
+        // Field 4 of `/proc/PID/stat`, behind the name in parentheses.
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        next = stat.rfind(')').and_then(|end| stat.get(end + 2..)?.split(' ').nth(1)?.parse().ok());
+    }
+    line
+}
+
 #[cfg(test)]
 #[path = "discover_tests.rs"]
 mod tests;

@@ -160,3 +160,11 @@ fn a_machine_is_scanned() {
     let found = processes.scan();
     assert_eq!((found[0].process, found[0].kind), ((10, 7710), Kind::LlamaCpp));
 }
+
+#[test]
+fn a_process_descends_from_its_parent() {
+    let own = std::process::id();
+    let line = ancestry(own);
+    assert_eq!((line[0], line.get(1).copied()), (own, Some(std::os::unix::process::parent_id()).filter(|p| *p > 1)));
+    assert!(ancestry(u32::MAX).len() <= 1 && ancestry(0).is_empty());
+}

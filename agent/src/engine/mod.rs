@@ -13,6 +13,7 @@ use reqwest::Url;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use tokengauge_core::engine::beside::Seen;
+use tokengauge_core::engine::figures::Quantity;
 use tokengauge_core::engine::gather::Histogram;
 use tokengauge_core::engine::{Kind, figures};
 use tokengauge_core::inference::Inference;
@@ -156,6 +157,33 @@ impl Engines {
 
     fn lock(&self) -> MutexGuard<'_, Servers> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A server that a process belongs to, and what it tells of each request itself.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// Its kind.
+    pub kind: &'static str,
+    /// Its address, as in its series.
+    pub address: String,
+    /// Its port.
+    pub port: String,
+    /// The histograms that it has.
+    pub tells: Vec<Quantity>,
+}
+
+impl Engines {
+    /// The server that a process is, or is a descendant of; of those that were found on this machine.
+    pub fn place_of(&self, pid: u32) -> Option<Place> {
+        let line = discover::ancestry(pid);
+        self.lock().place_of(&line)
+    }
+
+    /// Of no server.
+    #[cfg(test)]
+    pub(crate) fn empty(models: Models) -> Self {
+        Self(Arc::new(Mutex::new(Servers::new(models))))
     }
 }
 

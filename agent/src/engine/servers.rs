@@ -205,6 +205,17 @@ impl Servers {
         server.beside.saw(seen);
     }
 
+    /// The first of these processes that is a server which was found here.
+    pub(super) fn place_of(&self, processes: &[u32]) -> Option<super::Place> {
+        let of = |pid: &u32| self.all.values().find(|s| s.found.as_ref().is_some_and(|f| f.process.0 == *pid));
+        let server = processes.iter().find_map(of)?;
+        let histograms = server.book.figures().filter(|(_, value)| matches!(value, Value::Histogram(_)));
+        let mut tells: Vec<_> = histograms.map(|(key, _)| key.is).collect();
+        tells.sort();
+        tells.dedup();
+        Some(super::Place { kind: server.kind.map_or("", Kind::as_str), address: server.address.clone(), port: server.port.clone(), tells })
+    }
+
     /// Says every series.
     pub fn each(&self, each: &mut Each<'_>) {
         self.all.values().for_each(|s| s.each(each));

@@ -16,6 +16,9 @@ use super::pod::{Above, Pod};
 /// How long a pod that is gone is kept.
 pub const LINGER: Duration = Duration::from_secs(300);
 
+/// How long a pod that gave up its address may still use it.
+const LEAVING: Duration = Duration::from_secs(5);
+
 /// Most pods that are gone and still kept.
 const MAX_GONE: usize = 1_000;
 
@@ -256,10 +259,15 @@ impl Book {
         by_id.or_else(by_uid)
     }
 
-    /// The pod of an address, for what began at `began`: of one that gave it up before, the address may be another's.
-    pub fn pod_at(&self, ip: IpAddr, began: Instant) -> Option<&Arc<Pod>> {
+    /// The pod of an address, for what began at `began`, and whether that is settled: of one that gave it up shortly before (a pod that is
+    /// deleted by force runs on until the kubelet ends it), the address may be another's of which the API tells any moment; later it is.
+    pub fn pod_at(&self, ip: IpAddr, began: Instant) -> Option<(&Arc<Pod>, bool)> {
         let pod = self.ips.get(&ip)?;
-        self.released.get(&pod.uid).is_none_or(|at| began <= *at).then_some(pod)
+        match self.released.get(&pod.uid) {
+            None => Some((pod, true)),
+            Some(at) if began <= *at => Some((pod, true)),
+            Some(at) => (began.saturating_duration_since(*at) <= LEAVING).then_some((pod, false)),
+        }
     }
 
     /// Who has an address that no watched pod has, and what to ask for that.

@@ -240,8 +240,10 @@ impl Enricher {
     /// A pod that is watched, by its address.
     fn watched(&self, book: &mut Book, shared: &Shared, at: Option<SocketAddr>, began: Instant, now: Instant) -> Option<(IpAddr, End)> {
         let ip = at?.ip().to_canonical();
-        let Some(pod) = book.pod_at(ip, began).cloned() else { return Some((ip, End { who: None, soon: false })) };
-        let soon = Self::owner(book, shared, &pod, now);
+        let Some((pod, settled)) = book.pod_at(ip, began).map(|(pod, settled)| (Arc::clone(pod), settled)) else {
+            return Some((ip, End { who: None, soon: false }));
+        };
+        let soon = Self::owner(book, shared, &pod, now) || !settled;
         Some((ip, End { who: Some(Arc::clone(&pod.workload)), soon }))
     }
 

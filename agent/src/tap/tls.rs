@@ -23,20 +23,20 @@ use crate::enrich::procfs;
 mod attach;
 mod btf;
 mod conns;
-mod discover;
-mod elf;
+pub(crate) mod discover;
+pub(crate) mod elf;
 pub mod kernel;
 mod openssl;
 pub mod plan;
 pub mod selftest;
-mod sys;
+pub(crate) mod sys;
 
 use attach::Attachments;
 pub use attach::Outcome;
 use conns::{Conns, Todo};
 use discover::Processes;
 use elf::Image;
-use kernel::{Kernel, LoadOptions, Mechanism, Role};
+use kernel::{Kernel, LoadOptions, Mechanism, Programs, Role};
 use plan::Place;
 
 /// A TLS library's recogniser: knows its files, and where in them the probes go. One file in `tap/tls/` each.
@@ -198,7 +198,7 @@ impl Running {
             wake_bytes: u64::from(ring_bytes / 4),
             sock: tokengauge_ebpf_common::SockOffsets::default(),
         };
-        let (mut kernel, ring) = Kernel::load(&LoadOptions { ring_bytes, mechanism: options.mechanism, config })?;
+        let (mut kernel, ring) = Kernel::load(&LoadOptions { programs: Programs::Tls, ring_bytes, mechanism: options.mechanism, config })?;
         for pid in &only {
             kernel.list(*pid);
         }

@@ -22,6 +22,18 @@ pub mod kind {
     /// A connection was created or seen for the first time; [`COMMAND`](super::COMMAND) bytes follow: the name of the thread's command.
     /// Who lives shortly is gone before its name could be looked up.
     pub const HELLO: u8 = 7;
+    /// The hook's tap symbol was called; `len` bytes of its structure follow (`agent/hook/README.md`).
+    pub const HOOK: u8 = 8;
+}
+
+/// The structure that servers hand to the tap symbol, as far as the kernel side looks at it.
+pub mod hook {
+    /// The version whose structures are copied: its second 16 bits.
+    pub const VERSION: u16 = 1;
+    /// Its fewest bytes.
+    pub const FIXED: usize = 80;
+    /// Most bytes that are copied of one.
+    pub const MAX: usize = 512;
 }
 
 /// What was read in, seen from the process: the value of [`Header::dir`] and an index of [`Conn::offset`].
@@ -258,6 +270,10 @@ pub struct Counters {
     pub calls_full: u64,
     /// Calls whose result made no sense: the place is wrong.
     pub senseless: u64,
+    /// Events of the hook that say they are shorter than any event is.
+    pub hook_too_short: u64,
+    /// Events of the hook of another version.
+    pub hook_unknown_version: u64,
 }
 
 impl Counters {
@@ -278,6 +294,8 @@ impl Counters {
             conns_full,
             calls_full,
             senseless,
+            hook_too_short,
+            hook_unknown_version,
         ] = f;
         Self {
             records,
@@ -291,6 +309,8 @@ impl Counters {
             conns_full,
             calls_full,
             senseless,
+            hook_too_short,
+            hook_unknown_version,
         }
     }
 }

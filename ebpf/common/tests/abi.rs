@@ -35,5 +35,5 @@ fn layouts_are_those_of_the_kernel_side() {
         ("Config", 48, 8, vec![0, 4, 8, 16]),
     ];
     assert_eq!(layouts, want);
-    assert_eq!((HEADER, size_of::<Counters>(), align_of::<Counters>()), (56, 88, 8));
+    assert_eq!((HEADER, size_of::<Counters>(), align_of::<Counters>()), (56, 104, 8));
 }

@@ -183,7 +183,7 @@ mod tests {
     use tokengauge_ebpf_common::{Config, cookie::Count};
 
     use super::super::discover::Processes;
-    use super::super::kernel::LoadOptions;
+    use super::super::kernel::{LoadOptions, Programs};
     use super::super::openssl::OpenSsl;
     use super::*;
 
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn a_wrong_plan_is_noticed_and_replaced_by_the_symbols() {
-        let options = LoadOptions { ring_bytes: 1 << 20, mechanism: None, config: Config::default() };
+        let options = LoadOptions { programs: Programs::Tls, ring_bytes: 1 << 20, mechanism: None, config: Config::default() };
         let (mut kernel, _ring) = match Kernel::load(&options) {
             Ok(loaded) => loaded,
             Err(error) => {

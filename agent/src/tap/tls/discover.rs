@@ -170,13 +170,13 @@ fn pids() -> impl Iterator<Item = u32> {
 }
 
 /// When a process started, in clock ticks since boot: field 22 of `/proc/PID/stat`, behind the name in parentheses.
-pub(super) fn start_time(pid: u32) -> Option<u64> {
+pub(crate) fn start_time(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.get(stat.rfind(')')? + 2..)?.split(' ').nth(19)?.parse().ok()
 }
 
 /// A process's name as the kernel keeps it.
-pub(super) fn command(pid: u32) -> Option<String> {
+pub(crate) fn command(pid: u32) -> Option<String> {
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
     Some(name.trim_end_matches('\n').to_owned())
 }

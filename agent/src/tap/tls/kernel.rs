@@ -49,6 +49,8 @@ pub enum Role {
     Shutdown,
     /// `SSL_set_quiet_shutdown` begins.
     Quiet,
+    /// The hook's tap symbol is called.
+    HookTap,
     /// Reports that it was hit.
     SelfTest,
     /// Does nothing: the yardstick of the benchmark.
@@ -58,8 +60,9 @@ pub enum Role {
 }
 
 impl Role {
-    const ALL: [Self; 9] =
-        [Self::Enter, Self::Leave, Self::New, Self::Free, Self::Shutdown, Self::Quiet, Self::SelfTest, Self::EmptyEnter, Self::EmptyLeave];
+    const TLS: &[Self] =
+        &[Self::Enter, Self::Leave, Self::New, Self::Free, Self::Shutdown, Self::Quiet, Self::SelfTest, Self::EmptyEnter, Self::EmptyLeave];
+    const HOOK: &[Self] = &[Self::HookTap, Self::SelfTest];
 
     const fn program(self) -> &'static str {
         match self {
@@ -69,6 +72,7 @@ impl Role {
             Self::Free => "ssl_free",
             Self::Shutdown => "ssl_shutdown",
             Self::Quiet => "ssl_quiet",
+            Self::HookTap => "hook_tap",
             Self::SelfTest => "self_test",
             Self::EmptyEnter => "empty_enter",
             Self::EmptyLeave => "empty_leave",
@@ -77,6 +81,24 @@ impl Role {
 
     const fn at_return(self) -> bool {
         matches!(self, Self::Leave | Self::New | Self::EmptyLeave)
+    }
+}
+
+/// What the object is loaded for. Each tap has its own tables and ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Programs {
+    /// TLS libraries, and the socket calls inside their calls.
+    Tls,
+    /// The hook's tap symbol: no table of connections, no socket calls.
+    Hook,
+}
+
+impl Programs {
+    const fn roles(self) -> &'static [Role] {
+        match self {
+            Self::Tls => Role::TLS,
+            Self::Hook => Role::HOOK,
+        }
     }
 }
 
@@ -127,6 +149,8 @@ fn refused(what: &str) -> impl Fn(&dyn std::fmt::Display) -> TapError + '_ {
 /// What a kernel is loaded with.
 #[derive(Clone, Copy, Debug)]
 pub struct LoadOptions {
+    /// What for.
+    pub programs: Programs,
     /// Size of the ring, a power of two and at least a page.
     pub ring_bytes: u32,
     /// `None`: the best that the kernel has.
@@ -141,20 +165,25 @@ impl Kernel {
     /// # Errors
     /// When the kernel refuses: no capability, no BPF, a program it cannot verify.
     pub fn load(options: &LoadOptions) -> Result<(Self, RingBuf<MapData>), TapError> {
-        let mut ebpf = EbpfLoader::new()
-            .map_max_entries("RECORDS", options.ring_bytes)
-            .load(OBJECT)
-            .map_err(|e| refused("loading the tables")(&chain(&e)))?;
+        let mut loader = EbpfLoader::new();
+        loader.map_max_entries("RECORDS", options.ring_bytes);
+        if options.programs == Programs::Hook {
+            for unused in ["CONNS", "CALLS", "OUTER", "SENSELESS"] {
+                loader.map_max_entries(unused, 64);
+            }
+        }
+        let mut ebpf = loader.load(OBJECT).map_err(|e| refused("loading the tables")(&chain(&e)))?;
+        let roles = options.programs.roles();
         let (multi, mechanism) = match options.mechanism {
             Some(Mechanism::PerfUprobe) => (Vec::new(), Mechanism::PerfUprobe),
-            wanted => match load_multi(&ebpf) {
+            wanted => match load_multi(&ebpf, roles) {
                 Ok(programs) => (programs, Mechanism::UprobeMulti),
                 Err(error) if wanted.is_some() => return Err(error),
                 Err(_) => (Vec::new(), Mechanism::PerfUprobe),
             },
         };
         if mechanism == Mechanism::PerfUprobe {
-            for role in Role::ALL {
+            for role in roles.iter().copied() {
                 uprobe(&mut ebpf, role)?.load().map_err(|e| refused(role.program())(&chain(&e)))?;
             }
         }
@@ -168,10 +197,13 @@ impl Kernel {
         let mut settings: Array<MapData, Abi<Config>> = Array::try_from(take("CONFIG")?).map_err(table)?;
 
         let mut config = options.config;
-        let sockets = std::fs::read(btf::VMLINUX)
-            .map_err(|e| format!("{}: {e}", btf::VMLINUX))
-            .and_then(|data| btf::sock_offsets(&data).ok_or_else(|| "struct sock is not as expected".to_owned()))
-            .map(|offsets| config.sock = offsets);
+        let sockets = match options.programs {
+            Programs::Hook => Err("not asked for".to_owned()),
+            Programs::Tls => std::fs::read(btf::VMLINUX)
+                .map_err(|e| format!("{}: {e}", btf::VMLINUX))
+                .and_then(|data| btf::sock_offsets(&data).ok_or_else(|| "struct sock is not as expected".to_owned()))
+                .map(|offsets| config.sock = offsets),
+        };
         settings.set(0, Abi(config), 0).map_err(table)?;
         let sockets = sockets.and_then(|()| attach_sockets(&mut ebpf));
         Ok((Self { ebpf, multi, mechanism, conns, processes, counters, senseless, sockets }, ring))
@@ -285,7 +317,7 @@ fn attach_sockets(ebpf: &mut Ebpf) -> Result<(), String> {
 }
 
 /// Loads the uprobe programs with the attach type that `uprobe_multi` wants.
-fn load_multi(ebpf: &Ebpf) -> Result<Vec<(Role, OwnedFd)>, TapError> {
+fn load_multi(ebpf: &Ebpf, roles: &[Role]) -> Result<Vec<(Role, OwnedFd)>, TapError> {
     let mut object = aya_obj::Object::parse(OBJECT).map_err(|e| refused("reading the object")(&chain(&e)))?;
     let descriptors: Vec<(String, i32)> = ebpf
         .maps()
@@ -306,8 +338,9 @@ fn load_multi(ebpf: &Ebpf) -> Result<Vec<(Role, OwnedFd)>, TapError> {
     let by_name = descriptors.iter().filter_map(|(name, fd)| Some((name.as_str(), *fd, maps.get(name)?)));
     object.relocate_maps(by_name, &text).map_err(|e| refused("relocating tables")(&chain(&e)))?;
     object.relocate_calls(&text).map_err(|e| refused("relocating calls")(&chain(&e)))?;
-    Role::ALL
-        .into_iter()
+    roles
+        .iter()
+        .copied()
         .map(|role| {
             let name = role.program();
             let function = object.programs.get(name).and_then(|p| object.functions.get(&p.function_key()));
@@ -354,7 +387,7 @@ mod tests {
                 let map = object.maps.get(name).expect(name);
                 assert_eq!((map.key_size() as usize, map.value_size() as usize), (key, value), "{arch}: {name}");
             }
-            for role in Role::ALL {
+            for role in Role::TLS.iter().chain(Role::HOOK) {
                 assert!(object.programs.contains_key(role.program()), "{arch}: {role:?}");
             }
         }
@@ -378,7 +411,7 @@ mod tests {
     #[test]
     fn the_object_has_every_program_and_no_data_section() {
         let object = aya_obj::Object::parse(OBJECT).expect("object");
-        for role in Role::ALL {
+        for role in Role::TLS.iter().chain(Role::HOOK) {
             assert!(object.programs.contains_key(role.program()), "{role:?}");
         }
         // Data sections would become tables that `load_multi` does not know.

@@ -9,7 +9,7 @@ use tokengauge_ebpf_common::{Config, Header, kind};
 
 use super::attach::recognise;
 use super::discover::{Candidate, Processes, Scan};
-use super::kernel::{Kernel, LoadOptions, Mechanism, Role};
+use super::kernel::{Kernel, LoadOptions, Mechanism, Programs, Role};
 use super::plan::Place;
 use super::{Functions, LIBRARIES, btf, sys};
 
@@ -105,7 +105,7 @@ extern "C" fn trigger(number: u64) -> u64 {
 }
 
 /// Where an address of this process is in its file.
-pub(super) fn own_place(address: usize) -> Option<(PathBuf, u64)> {
+pub(crate) fn own_place(address: usize) -> Option<(PathBuf, u64)> {
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
     maps.lines().find_map(|line| {
         let mut fields = line.split_ascii_whitespace();
@@ -117,7 +117,7 @@ pub(super) fn own_place(address: usize) -> Option<(PathBuf, u64)> {
 }
 
 fn receive(mechanism: Mechanism, sockets: &mut Result<(), String>) -> Result<(), String> {
-    let options = LoadOptions { ring_bytes: 64 << 10, mechanism: Some(mechanism), config: Config::default() };
+    let options = LoadOptions { programs: Programs::Tls, ring_bytes: 64 << 10, mechanism: Some(mechanism), config: Config::default() };
     let (mut kernel, mut ring) = Kernel::load(&options).map_err(|e| e.to_string())?;
     *sockets = kernel.sockets().map_err(str::to_owned);
     let (path, offset) = own_place(trigger as *const () as usize).ok_or("own executable not found in /proc/self/maps")?;

@@ -8,6 +8,7 @@
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::OnceLock;
 
 use aya_obj::generated::bpf_insn;
 
@@ -124,7 +125,7 @@ pub(super) fn attach_uprobe_multi(
 }
 
 /// Waits until `fd` is readable or the time is over.
-pub(super) fn wait_readable(fd: &impl AsRawFd, at_most: std::time::Duration) {
+pub(crate) fn wait_readable(fd: &impl AsRawFd, at_most: std::time::Duration) {
     let mut poll = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     let millis = i32::try_from(at_most.as_millis()).unwrap_or(i32::MAX);
     // SAFETY: one live `pollfd`, count 1. An error (EINTR) means an early return, which the caller's loop does not mind.
@@ -139,20 +140,24 @@ fn clock(id: libc::clockid_t) -> u64 {
     u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
 }
 
-/// What to add to a kernel stamp (CLOCK_MONOTONIC) to get Unix time: the tightest of a few readings.
-pub(super) fn unix_minus_monotonic() -> u64 {
-    (0..16)
-        .map(|_| {
-            let before = clock(libc::CLOCK_MONOTONIC);
-            let unix = clock(libc::CLOCK_REALTIME);
-            let after = clock(libc::CLOCK_MONOTONIC);
-            (after - before, unix.saturating_sub(before.midpoint(after)))
-        })
-        .min()
-        .map_or(0, |(_, offset)| offset)
+/// What to add to a kernel stamp (CLOCK_MONOTONIC) to get Unix time: the tightest of a few readings, once for the whole process, so that what
+/// several taps see at one instant has one stamp.
+pub(crate) fn unix_minus_monotonic() -> u64 {
+    static OFFSET: OnceLock<u64> = OnceLock::new();
+    *OFFSET.get_or_init(|| {
+        (0..16)
+            .map(|_| {
+                let before = clock(libc::CLOCK_MONOTONIC);
+                let unix = clock(libc::CLOCK_REALTIME);
+                let after = clock(libc::CLOCK_MONOTONIC);
+                (after - before, unix.saturating_sub(before.midpoint(after)))
+            })
+            .min()
+            .map_or(0, |(_, offset)| offset)
+    })
 }
 
 /// Now, in nanoseconds of CLOCK_MONOTONIC, the clock of `bpf_ktime_get_ns`.
-pub(super) fn monotonic() -> u64 {
+pub(crate) fn monotonic() -> u64 {
     clock(libc::CLOCK_MONOTONIC)
 }
