@@ -66,7 +66,7 @@ pub enum RunError {
     #[error(transparent)]
     Receive(#[from] ReceiveError),
     /// Tenants cannot be named.
-    #[error("tenant.key_file: {0}")]
+    #[error("tenants")]
     Tenant(#[from] KeyError),
     /// No tap could start.
     #[error(transparent)]
