@@ -3,7 +3,7 @@ CARGO ?= cargo
 export TOKENGAUGE ?= $(CURDIR)/target/release/tokengauge
 export TOKENGAUGE_CACHE ?= $(CURDIR)/target/real
 
-.PHONY: help setup build dist demo test test-real test-stack dashboards sdks image test-image test-k8s test-bad test-tls test-slo test-jsonl test-outage test-live bench fuzz ebpf lint ci
+.PHONY: help setup build dist demo test test-real test-join test-stack dashboards sdks image test-image test-k8s test-bad test-tls test-slo test-jsonl test-outage test-live bench fuzz ebpf lint ci
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -26,6 +26,9 @@ test: setup ## every test that needs no other program running
 test-real: build ## real model server, nginx, SDK clients, a real Collector
 	tests/real/setup.sh && python3 tests/real/run.py && python3 tests/real/run_sdks.py && python3 tests/real/grpc_calls.py && python3 tests/real/engine.py
 	tests/real/setup-go.sh && python3 tests/real/collector.py && python3 tests/real/collector_configs.py && python3 tests/real/helm.py
+
+test-join: build ## where the time to first token goes: real LiteLLM before real llama.cpp, both ends tapped
+	tests/real/setup.sh && python3 tests/real/join.py
 
 test-stack: build ## wire → agent → Collectors → Prometheus and Jaeger, compared with the JSON lines; dashboards, alerts
 	tests/real/setup.sh && tests/real/setup-go.sh collector prometheus jaeger

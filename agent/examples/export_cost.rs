@@ -6,6 +6,7 @@ use std::time::Instant;
 use tokengauge::export::otlp::batch::Batch;
 use tokengauge::export::otlp::carrier::{Carrier, Signal};
 use tokengauge::export::otlp::spans::{Maker, SpansConfig};
+use tokengauge::join::Found;
 use tokengauge::testing;
 use tokengauge_core::semconv::Profile;
 
@@ -32,7 +33,7 @@ fn main() {
     let mut run = |n: u64, taken: &mut Taken| {
         for span in 0..n {
             (i.trace.span_id, i.trace.trace_id) = (span + 1, u128::from(span) << 64 | 7);
-            let span = maker.span(&i, false).unwrap();
+            let span = maker.span(&i, None, &Found::default());
             batch.add(span, Instant::now(), taken);
         }
     };

@@ -14,6 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tokengauge_core::inference::Inference;
+use tokengauge_core::join::Limits;
 use tokengauge_core::pipeline::{Options, PipelineStats};
 use tokengauge_core::stats::{Aggregator, Snapshot};
 use tokengauge_core::stream::Timestamp;
@@ -24,6 +25,7 @@ use crate::driver::{Driver, Progress, Source};
 use crate::enrich::Enricher;
 use crate::export::Exporter;
 use crate::health::{Health, Part, Watched};
+use crate::join::Joining;
 use crate::tap::{StopFlag, TapError};
 use crate::vitals::{Report, Slot, TapClock, Vitals};
 
@@ -58,6 +60,7 @@ pub struct Builder {
     health: Arc<Health>,
     vitals: Arc<Vitals>,
     enricher: Option<Enricher>,
+    joining: Joining,
     tenants: Option<Arc<Tenants>>,
 }
 
@@ -77,6 +80,12 @@ impl Builder {
     /// Names both ends of each inference before anyone gets it.
     pub fn enricher(mut self, enricher: Enricher) -> Self {
         self.enricher = Some(enricher);
+        self
+    }
+
+    /// Where the views of one request wait for each other; for a second unless said otherwise.
+    pub fn joining(mut self, joining: Joining) -> Self {
+        self.joining = joining;
         self
     }
 
@@ -157,6 +166,7 @@ impl Builder {
             part: Arc::clone(&part),
             inbox,
             enricher: self.enricher,
+            joining: self.joining,
             ready: Vec::new(),
             taps,
             exporters: self.exporters,
@@ -209,6 +219,7 @@ impl Running {
             health: Arc::default(),
             vitals: Arc::default(),
             enricher: None,
+            joining: Joining::new(Limits::default().wait, now()),
             tenants: None,
         }
     }

@@ -14,8 +14,7 @@ use crate::cli::RunArgs;
 use crate::engine;
 use crate::export::jsonl::rotation::Rotate;
 use crate::export::{metrics, otlp};
-use crate::hook;
-use crate::{serve, tenant};
+use crate::{hook, serve, tenant};
 
 /// Everything that can be configured.
 #[derive(Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
@@ -35,6 +34,10 @@ pub struct Config {
     pub engines: engine::Config,
     /// What inference servers tell of their own requests, by the tap symbol and by a Unix socket.
     pub hook: hook::Config,
+    /// How the views of one request are put together: its client's, its server's, both sides of a proxy, its engine's.
+    pub join: crate::join::Config,
+    /// Spans that inference servers emit of themselves, received to be joined with what the wire shows. Off without it.
+    pub otlp_in: Option<crate::otlp_in::Config>,
     /// Service level objectives.
     pub slo: Option<crate::slo::live::Config>,
     /// The agent's own pages: health, readiness, metrics for Prometheus. Off without it.
@@ -318,6 +321,12 @@ impl Config {
         if let Err(what) = self.metrics.check() {
             return wrong("metrics".into(), what);
         }
+        if let Err(what) = self.join.check() {
+            return wrong("join".into(), what);
+        }
+        if let Some(Err(what)) = self.otlp_in.as_ref().map(crate::otlp_in::Config::check) {
+            return wrong("otlp_in".into(), what);
+        }
         if let Err(what) = self.hook.check() {
             return wrong("hook".into(), what);
         }
@@ -425,6 +434,12 @@ log: tokengauge=debug
                 "engines: {endpoints: [{url: 'http://u:p@a'}]}\n",
                 "x.yaml: engines: endpoints[0].url: has credentials; put them into bearer_token_file",
             ),
+            ("join: {wait_s: 99}\n", "x.yaml: join: wait_s: 99 is not between 0 and 60"),
+            (
+                "otlp_in: {listen: '0.0.0.0:4317'}\n",
+                "x.yaml: otlp_in: listen: `0.0.0.0:4317` is not on loopback: whoever reaches it could say anything of any request",
+            ),
+            ("otlp_in: {listen: 'unix:x'}\n", "x.yaml: otlp_in: listen: `x` is no absolute path"),
             ("hook: {ring_mib: 3}\n", "x.yaml: hook: ring_mib: 3 is no power of two up to 1024"),
             ("engines: {interval_s: 0}\n", "x.yaml: engines: interval_s: 0 is not between 0.1 and 3600"),
             ("taps: {tls: {enabled: false}}\n", "x.yaml: taps: TLS tapping is off and there is no interface: nothing to watch"),

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 use clap::CommandFactory as _;
 use tokengauge::cli::{Cli, Command, ConfigCommand, DoctorArgs, RunArgs};
 use tokengauge::run::{self, RunError};
-use tokengauge::{demo, dialects, doctor, manual, reference, replay, slo, sources};
+use tokengauge::{demo, dialects, doctor, manual, reference, replay, slo, sources, tenant};
 
 fn main() -> ExitCode {
     match command(Cli::from_process().command) {
@@ -22,7 +22,11 @@ fn main() -> ExitCode {
 /// Whether all went well.
 fn command(command: Command) -> Result<bool> {
     match command {
-        Command::Replay(args) => Ok(replay::replay(&args, &mut sources::file)?),
+        Command::Replay(args) => {
+            let opened = args.tenant_key.as_ref().map(|key| tenant::open(&args.tenant_headers, key));
+            let tenants = opened.transpose().map_err(RunError::from)?.map(|(tenants, _)| tenants);
+            Ok(replay::replay(&args, tenants, &mut sources::file)?)
+        }
         Command::Run(args) => Ok(run::run(&args)?),
         Command::Demo(args) => Ok(demo::demo(&args)?),
         Command::Doctor(DoctorArgs { json, config, otlp_endpoint }) => {

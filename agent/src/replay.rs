@@ -21,7 +21,6 @@ use crate::export::jsonl::JsonLines;
 use crate::keylog;
 use crate::tap::pcap::Share;
 use crate::tap::{StopFlag, TapError};
-use crate::tenant;
 use crate::view::table;
 use crate::vitals::{self, Report, Vitals};
 
@@ -31,12 +30,12 @@ mod shares;
 /// Opens a capture file, or a share of one.
 pub type Open<'a> = dyn FnMut(&Path, Share) -> Result<Source, TapError> + 'a;
 
-/// Reads the files one after the other and prints what they hold. The result is whether all of them were read to their end.
+/// Reads the files one after the other and prints what they hold; `tenants` says whose requests are. The result is whether all of them were read to their end.
 ///
 /// # Errors
 /// When the output or the statistics cannot be written. What is wrong with an input is said on standard error instead, and
 /// what was read of it is still printed.
-pub fn replay(args: &ReplayArgs, open: &mut Open<'_>) -> Result<bool, ExportError> {
+pub fn replay(args: &ReplayArgs, tenants: Option<Arc<Tenants>>, open: &mut Open<'_>) -> Result<bool, ExportError> {
     let began = now();
     heap::large_pages();
     let out = JsonLines::new(io::stdout().lock(), "-");
@@ -44,8 +43,6 @@ pub fn replay(args: &ReplayArgs, open: &mut Open<'_>) -> Result<bool, ExportErro
     let (mut total, mut failed, vitals) = (PipelineStats::default(), 0, Vitals::default());
     let stop = StopFlag::default();
     let (keys, mut whole) = keylog::read(&args.keylogs);
-    let tenants = args.tenant_key.as_ref().map(|key| tenant::open(&args.tenant_headers, key)).transpose();
-    let tenants = tenants.map_err(|error| ExportError::Config { what: format!("tenants: {error}") })?.map(|(tenants, _)| tenants);
     let known = Known { keys, tenants };
     for error in &whole {
         eprintln!("tokengauge: {error}");

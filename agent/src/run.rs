@@ -25,12 +25,15 @@ use crate::export::metrics::names::Models;
 use crate::export::metrics::objectives::Objectives;
 use crate::export::metrics::{Metrics, Recording};
 use crate::export::observe::Tell;
+use crate::export::otlp::carrier::{Carrier, Signal};
 use crate::export::otlp::{Otlp, environment, resource, settings};
 use crate::export::prometheus::Endpoint;
 use crate::export::{ExportError, Exporter};
 use crate::health::Health;
 use crate::hook::figures::Figures;
 use crate::hook::{self, Hook, HookError, HookSink};
+use crate::join::Joining;
+use crate::otlp_in::{ReceiveError, Receiving, Taking};
 use crate::replay::write_stats;
 use crate::serve::{self, ServeError, Server, Shown};
 use crate::slo::live::Live;
@@ -59,8 +62,11 @@ pub enum RunError {
     /// The hook cannot begin as it is configured.
     #[error(transparent)]
     Hook(#[from] HookError),
+    /// Spans cannot be received.
+    #[error(transparent)]
+    Receive(#[from] ReceiveError),
     /// Tenants cannot be named.
-    #[error("tenant.key_file: {0}")]
+    #[error("tenants")]
     Tenant(#[from] KeyError),
     /// No tap could start.
     #[error(transparent)]
@@ -82,7 +88,8 @@ impl RunError {
             | Self::Log(_)
             | Self::Tenant(_)
             | Self::Export(ExportError::Config { .. })
-            | Self::Serve(ServeError::Config(_)) => 2,
+            | Self::Serve(ServeError::Config(_))
+            | Self::Receive(ReceiveError::Config(_)) => 2,
             _ => 1,
         }
     }
@@ -157,7 +164,11 @@ pub fn run(args: &RunArgs) -> Result<bool, RunError> {
     if let Some(scraping) = &scraping {
         agent = agent.exporter(Box::new(OnWire::new(&scraping.engines())));
     }
-    let _hook = hook(&config, &metrics, scraping.as_ref(), &stop)?;
+    let joining = Joining::new(config.join.wait(config.otlp_in.is_some()), now());
+    metrics.watch(joining.shared());
+    let _hook = hook(&config, &metrics, scraping.as_ref(), &joining, &stop)?;
+    let _receiving = receiving(&config, &metrics, otlp.as_ref(), &joining)?;
+    agent = agent.joining(joining);
     let records = config.jsonl.as_ref().map(|jsonl| records(jsonl, &hangups, &mut own)).transpose()?;
     metrics.watch(own);
     hangups.listen()?;
@@ -191,14 +202,27 @@ fn engines(config: &Config, metrics: &Metrics, otlp: bool) -> Result<Option<Scra
 }
 
 /// Listens to what servers tell of their requests.
-fn hook(config: &Config, metrics: &Metrics, scraping: Option<&Scraping>, stop: &StopFlag) -> Result<Hook, RunError> {
+fn hook(config: &Config, metrics: &Metrics, scraping: Option<&Scraping>, joining: &Joining, stop: &StopFlag) -> Result<Hook, RunError> {
     let models = Models::new(&config.metrics).map_err(|what| ExportError::Config { what: format!("metrics: {what}") })?;
-    let figures = Arc::new(Figures::new(models, scraping.map(Scraping::engines)));
+    let figures = Arc::new(Figures::new(models, scraping.map(Scraping::engines)).joined(joining.engines()));
     let sink: Arc<dyn HookSink> = Arc::new(hook::All(vec![Arc::clone(&figures) as _]));
     let mut hook = Hook::start(&config.hook, config.taps.tls.enabled, &config.taps.tls.pids, &sink, stop)?;
     metrics.watch(hook.counters());
     metrics.watch(figures);
     Ok(hook)
+}
+
+/// Receives the spans of inference servers.
+fn receiving(config: &Config, metrics: &Metrics, otlp: Option<&Otlp>, joining: &Joining) -> Result<Option<Receiving>, RunError> {
+    let Some(of) = &config.otlp_in else { return Ok(None) };
+    let forward = match (of.forward, otlp.filter(|_| config.otlp.wants(Signal::Traces, &environment))) {
+        (false, _) => None,
+        (true, Some(otlp)) => Some(Box::new(otlp.sender().clone()) as Box<dyn Carrier>),
+        (true, None) => return Err(ReceiveError::Config("forward: nothing says where to: `otlp` exports no traces".into()).into()),
+    };
+    let receiving = Receiving::start(of, Taking::new(joining.engines(), forward))?;
+    metrics.watch(receiving.counters());
+    Ok(Some(receiving))
 }
 
 /// The page for Prometheus.
@@ -295,6 +319,9 @@ pub fn describe(config: &Config) -> String {
     }
     if let Some(socket) = &config.hook.socket {
         text += &format!("; listens to servers on {}", socket.display());
+    }
+    if let Some(otlp_in) = &config.otlp_in {
+        text += &format!("; takes engines' spans at {}", otlp_in.listen);
     }
     if let Some(tenant) = &config.tenant {
         text += &format!("; names tenants by hashes of {}", tenant.headers.join(", "));

@@ -26,6 +26,7 @@ pub fn inference() -> Inference {
         operation: Operation::Chat,
         stream: Some(true),
         protocol: "http/1.1",
+        exchange: 0,
         client: "10.0.1.7:40007".parse().ok(),
         server: "10.0.0.1:8000".parse().ok(),
         host: Name::new("api.openai.com"),
@@ -142,6 +143,28 @@ pub fn refused() -> Inference {
         trace: Trace { trace_id: 2, span_id: 3, parent: None },
         ..base
     }
+}
+
+/// Answers each path with a status and a body, for as long as the process lives; where, as a URL.
+///
+/// # Panics
+/// When the system gives no socket.
+#[expect(clippy::expect_used, reason = "it is a part of tests")]
+pub fn server(of: impl Fn(&str) -> (u16, String) + Send + 'static) -> String {
+    use std::io::{BufRead as _, BufReader, Write as _};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a socket");
+    let url = format!("http://{}", listener.local_addr().expect("its address"));
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let Ok(copy) = stream.try_clone() else { continue };
+            let mut lines = BufReader::new(copy).lines().map_while(Result::ok);
+            let asked = lines.next().unwrap_or_default();
+            lines.take_while(|line| !line.is_empty()).for_each(drop);
+            let (status, body) = of(asked.split(' ').nth(1).unwrap_or_default());
+            let _ = write!(stream, "HTTP/1.1 {status} x\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}", body.len());
+        }
+    });
+    url
 }
 
 #[cfg(test)]

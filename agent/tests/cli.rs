@@ -51,6 +51,22 @@ fn exit_codes_and_messages() {
     // What can be read is read, whatever else is given.
     check(&["replay", &garbage, &empty, "--format", "jsonl"], 1, "", "\"inputs\":2,\"failed_inputs\":1");
     check(&["replay", &empty, "--stats", "/nonexistent/stats"], 1, "", "/nonexistent/stats: ");
+    let (short, keyed) = (path("short.key"), path("keyed.yaml"));
+    std::fs::write(&short, "fifteen bytes..\n").unwrap();
+    std::fs::write(
+        &keyed,
+        format!("taps: {{tls: {{enabled: false}}, pcap: [{{interface: lo}}]}}\ntenant: {{headers: [x-t], key_file: {short}}}\n"),
+    )
+    .unwrap();
+    check(&["replay", &empty, "--tenant-header", "x-t"], 2, "", "--tenant-key <FILE>");
+    check(
+        &["replay", &empty, "--tenant-header", "x-t", "--tenant-key", &short],
+        2,
+        "",
+        "short.key: holds 15 bytes, a key needs at least 16\n",
+    );
+    check(&["run", "--config", &keyed], 2, "", "tenants: ");
+    check(&["run", "--config", &keyed, "--check"], 0, "names tenants by hashes of x-t", "");
     check(&["run", "--config", &bad], 2, "", "bad.yaml:2:3: otlp: unknown field `endpiont`");
     check(&["run", "--config", &bad], 2, "", "did you mean `endpoint`?");
     check(&["run", "--config", &path("missing.yaml")], 2, "", "missing.yaml: No such file");

@@ -21,8 +21,9 @@ use tokengauge::agent::Running;
 use tokengauge::export::Exporter as _;
 use tokengauge::export::metrics::Metrics;
 use tokengauge::export::otlp::{Config, Otlp, environment};
+use tokengauge::join::Joining;
 use tokengauge::{testing, vitals::Vitals};
-use tokengauge_core::inference::{Inference, TraceParent, Vantage};
+use tokengauge_core::inference::{Inference, ServerTiming, TraceParent, Vantage};
 use tokengauge_core::pipeline::PipelineStats;
 use tokengauge_core::semconv::{self, Profile};
 use tokengauge_core::stats::Snapshot;
@@ -40,6 +41,8 @@ fn inferences() -> [Inference; 3] {
     let mut first = testing::inference();
     first.request.traceparent = Some(TraceParent { trace_id: first.trace.trace_id, span_id: 0xb7ad_6b71_6920_3331, flags: 1 });
     first.trace.parent = Some(0xb7ad_6b71_6920_3331);
+    let told = ServerTiming { queue: Some(0.05), load: Some(0.01), prefill: Some(0.1), decode: Some(0.02), ..ServerTiming::default() };
+    first.server_timing = Some(told);
     let mut server = first.clone();
     server.vantage = Vantage::Server;
     server.trace.span_id = 0x55;
@@ -55,6 +58,12 @@ fn metrics(env: tokengauge::export::otlp::Env<'_>) -> Metrics {
 fn child() {
     let mut otlp = Otlp::new(&Config::default(), &metrics(&environment), &environment).unwrap().unwrap();
     inferences().iter().for_each(|i| otlp.inference(i));
+    let start = tokengauge::clock::now();
+    let mut joining = Joining::new(Duration::from_secs(1), start);
+    for i in inferences() {
+        joining.push(Box::new(i), start, &mut |i, found| otlp.settled(i, found));
+    }
+    joining.rest(start, &mut |i, found| otlp.settled(i, found));
     let (vitals, mut snapshot) = (Vitals::default(), Snapshot::default());
     let slot = vitals.register(Box::new(Vec::new));
     let mut stats = PipelineStats { in_flight: 3, ..PipelineStats::default() };
@@ -285,6 +294,7 @@ fn check(all: &All) {
                 "tokengauge.capture.attaches",
                 "tokengauge.capture.dropped",
                 "tokengauge.capture.other",
+                "tokengauge.split.proxy",
                 "gen_ai.client.inference.usage.cache_write.input_tokens",
             ];
             // What other parts of a running agent tell: objectives, servers, names of pods, the process, the file of records, the listener. None of them is here.
@@ -294,6 +304,9 @@ fn check(all: &All) {
                 "tokengauge.agent.",
                 "tokengauge.jsonl.",
                 "tokengauge.kubernetes.",
+                "tokengauge.hook.",
+                "tokengauge.join.",
+                "tokengauge.otlp_in.",
                 "tokengauge.http.",
                 "tokengauge.tap.",
                 "process.",
@@ -395,7 +408,20 @@ fn check(all: &All) {
     let refused = span(3);
     assert_eq!(refused.status.as_ref().unwrap().code, StatusCode::Error as i32);
     assert!(refused.parent_span_id.is_empty());
-    assert_eq!(span(0x55).kind, SpanKind::Server as i32);
+    let server = span(0x55);
+    assert_eq!(server.kind, SpanKind::Server as i32);
+
+    // Both views of one request: each leads to the other, and its time is taken apart once.
+    assert_eq!(
+        (server.links[0].span_id.as_slice(), client.links[0].span_id.as_slice()),
+        (client.span_id.as_slice(), server.span_id.as_slice())
+    );
+    let parts = ["network", "queue", "load", "prefill", "unattributed"]
+        .map(|p| attributes[&format!("tokengauge.split.{p}")].parse::<f64>().unwrap());
+    assert!(parts[..4] == [0.0, 0.05, 0.01, 0.1] && (parts.iter().sum::<f64>() - 0.41).abs() < 1e-9, "{parts:?}");
+    assert!(!table(&server.attributes).keys().any(|key| key.starts_with("tokengauge.split.")));
+    let [(queue, 1)] = &all.powers("tokengauge.split.queue")[..] else { panic!("the request is counted once") };
+    assert_eq!((queue["tokengauge.split.source"].as_str(), queue["tokengauge.split.whole"].as_str()), ("answer", "time_to_first_token"));
 }
 
 fn check_environment(all: &All) {
@@ -457,7 +483,10 @@ fn a_hanging_receiver_does_not_delay_the_end() {
             ..Config::default()
         };
         let mut otlp = Otlp::new(&config, &metrics(&|_| None), &|_| None).unwrap().unwrap();
-        inferences().iter().for_each(|i| otlp.inference(i));
+        for i in inferences() {
+            otlp.inference(&i);
+            otlp.settled(&i, &tokengauge::join::Found::default());
+        }
         let running = Running::builder().exporter(Box::new(otlp)).start().unwrap();
         let began = std::time::Instant::now();
         let ended = running.stop();

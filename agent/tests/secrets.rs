@@ -196,9 +196,11 @@ fn no_output_shows_a_planted_secret() {
     }
     let said = said.lock().unwrap().clone();
     let table = view::table::render(&running.snapshot());
-    let pages: Vec<Vec<u8>> = ["text/plain", "application/openmetrics-text", "application/vnd.google.protobuf"]
-        .map(|accept| Endpoint::new(&metrics, Vec::new()).render(Endpoint::negotiate(accept)))
-        .into();
+    let pages = ["text/plain", "application/openmetrics-text", "application/vnd.google.protobuf"].map(|accept| {
+        let mut page = Vec::new();
+        Endpoint::new(&metrics, Vec::new()).render(Endpoint::negotiate(accept), &mut page).unwrap();
+        page
+    });
     let status = std::fs::read(live::status_path(&journal)).unwrap();
     for hash in hashes {
         let shows = |what: &[u8]| what.windows(16).any(|w| w == hash.as_str().as_bytes());

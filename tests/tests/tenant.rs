@@ -1,4 +1,5 @@
 //! Whose a request is: as a keyed hash, the same over every version of HTTP and for every turn of a conversation, and only where it is asked for.
+#![allow(clippy::unwrap_used, reason = "a test states its expectations so")]
 
 use std::sync::Arc;
 

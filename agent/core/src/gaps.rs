@@ -1,4 +1,6 @@
-//! The silences between the chunks of one stream: each of them while there are few, their sums for ever.
+//! The silences between the chunks of one stream: each of them while there are few, their sums for ever. And the holes that capture left in it.
+
+use crate::stream::Timestamp;
 
 /// Gaps that are kept one by one; beyond it only their number, sum and extremes are known.
 pub const MAX_GAPS: usize = 1 << 16;
@@ -92,6 +94,18 @@ impl FromIterator<u64> for Gaps {
         gaps.into_iter().for_each(|g| all.push(g));
         all
     }
+}
+
+/// Holes of an answer that are kept one by one; the record's `gaps` counts them all.
+pub const MAX_HOLES: usize = 32;
+
+/// Bytes that were not captured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Hole {
+    /// When they are known to be missing: when what stands behind them came.
+    pub at: Timestamp,
+    /// How many, of the whole connection, where that is known.
+    pub bytes: Option<u64>,
 }
 
 #[cfg(test)]

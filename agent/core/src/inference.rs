@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::gaps::Gaps;
+pub use crate::gaps::{Hole, MAX_HOLES};
 use crate::http::event::EndedBy;
 use crate::http::head::Limits;
 use crate::name::Name;
@@ -34,6 +35,8 @@ pub struct Inference {
     pub stream: Option<bool>,
     /// The transport protocol, e.g. `http/1.1`.
     pub protocol: &'static str,
+    /// Which exchange of its connection it is; on HTTP/2 its stream.
+    pub exchange: u64,
     /// The client's end of the connection, where known.
     pub client: Option<SocketAddr>,
     /// The server's end of the connection, where known.
@@ -308,18 +311,6 @@ pub struct Timing {
     pub holes: Vec<Hole>,
 }
 
-/// Holes of an answer that are kept one by one; [`Inference::gaps`] counts them all.
-pub const MAX_HOLES: usize = 32;
-
-/// Bytes that were not captured.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Hole {
-    /// When they are known to be missing: when what stands behind them came.
-    pub at: Timestamp,
-    /// How many, of the whole connection, where that is known.
-    pub bytes: Option<u64>,
-}
-
 /// Why a figure is undefined (`formulas.md` §3.2, §3.3).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Reason {
@@ -435,16 +426,6 @@ impl Timing {
 }
 
 impl Inference {
-    /// Whether the answer is known to be a stream.
-    pub fn is_stream(&self) -> bool {
-        self.stream == Some(true)
-    }
-
-    /// Who serves it, where a name is needed.
-    pub fn provider_or_other(&self) -> &'static str {
-        self.provider.unwrap_or(crate::semconv::PROVIDER_OTHER)
-    }
-
     /// Events with generated output per output token; may exceed 1.
     pub fn batch_ratio(&self) -> Option<f64> {
         let tokens = self.usage?.output.filter(|n| *n > 0)?;

@@ -14,6 +14,7 @@ pub mod gaps;
 pub mod hook;
 pub mod http;
 pub mod inference;
+pub mod join;
 pub mod measure;
 pub mod name;
 pub mod pipeline;

@@ -178,6 +178,7 @@ impl Measure {
             operation,
             stream: as_stream,
             protocol: place.protocol,
+            exchange: place.identity[2],
             client,
             server,
             host: head.host.clone(),

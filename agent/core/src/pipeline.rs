@@ -32,6 +32,7 @@ mod lane;
 mod late;
 mod sink;
 mod soon;
+mod stage;
 mod tunnels;
 
 use detecting::Detecting;
@@ -192,14 +193,7 @@ impl Pipeline {
                 if let Some(n) = GapReason::ALL.iter().position(|r| *r == reason) {
                     self.stats.gaps[n] += 1;
                 }
-                self.work(conn, at, out, |stage, sink| {
-                    sink.lost = len;
-                    match stage {
-                        Stage::Http(http) => http.run(sink, at, |session, out| session.gap(dir, at, len, out)),
-                        Stage::Socket(socket) => sink.socket(socket, |socket, desk| socket.gap(dir, at, len, desk)),
-                        Stage::Detecting(detecting) => detecting.gap(sink, dir, at, len),
-                    }
-                })
+                self.work(conn, at, out, |stage, sink| stage.gap(sink, dir, at, len))
             }
             StreamEvent::Close { conn, at, end } => {
                 let mut both = false;
@@ -332,30 +326,6 @@ impl Pipeline {
     pub fn tick(&mut self, now: Timestamp, out: &mut Vec<Inference>) {
         for what in self.overdue(now) {
             self.give_up(&what, now, out);
-        }
-    }
-}
-
-impl Stage {
-    fn buffered(&self) -> usize {
-        match self {
-            Self::Detecting(detecting) => detecting.buffered(),
-            Self::Http(http) => http.buffered(),
-            Self::Socket(socket) => socket.buffered(),
-        }
-    }
-
-    /// The connection or one half of it ended. `both`: the other half had ended before.
-    fn close(&mut self, sink: &mut Sink<'_>, at: Timestamp, end: End, both: bool) {
-        match self {
-            Self::Detecting { .. } => {}
-            Self::Http(http) => http.run(sink, at, |session, out| {
-                // Of a server that was done before it was asked, the session knows nothing yet.
-                let server = session.requests().flip();
-                let first = if both && end == End::Finished(server.flip()) { End::Finished(server) } else { end };
-                session.close(first, out);
-            }),
-            Self::Socket(socket) => sink.socket(socket, |socket, desk| socket.close(end, at, desk)),
         }
     }
 }

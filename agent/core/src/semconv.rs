@@ -5,8 +5,10 @@
 //! invent a `gen_ai.*` name.
 
 pub mod attr;
+pub mod engines;
 mod profile;
 mod provider;
+pub mod span;
 pub mod workload;
 
 pub use profile::{In, Profile};
@@ -174,6 +176,45 @@ metrics! {
         "Input tokens by the provider's count.";
     OUTPUT_TOKENS = "tokengauge.output_tokens", Counter, "{token}", &[], Always,
         "Output tokens by the provider's count.";
+    SPLIT_NETWORK = "tokengauge.split.network", Histogram, "s", &LATENCY, Always,
+        "Of the time to first token (of the duration, where the answer is no stream): what lies between two views of one wire, at its client and at its server.";
+    SPLIT_PROXY = "tokengauge.split.proxy", Histogram, "s", &LATENCY, Always,
+        "Of the same: what lies between the two sides of a proxy.";
+    SPLIT_QUEUE = "tokengauge.split.queue", Histogram, "s", &LATENCY, Always,
+        "Of the same: waiting in the engine. With the source `derived`: what the server's view has beyond the prefill that its engine told, \
+        parsing and tokenising included (llama.cpp, which tells no queue).";
+    SPLIT_LOAD = "tokengauge.split.load", Histogram, "s", &LATENCY, Always,
+        "Of the same: loading the model, as the engine tells it.";
+    SPLIT_PREFILL = "tokengauge.split.prefill", Histogram, "s", &LATENCY, Always,
+        "Of the same: reading the prompt, as the engine tells it.";
+    SPLIT_UNATTRIBUTED = "tokengauge.split.unattributed", Histogram, "s", &LATENCY, Always,
+        "Of the same: the rest, which nobody accounts for. All parts that are there sum to the whole.";
+    SPLIT_DECODE = "tokengauge.split.decode", Histogram, "s", &LATENCY, Always,
+        "Generating, as the engine tells it: of a stream what fell behind its first token, else a part of the duration.";
+    SPLIT_ENGINE_TTFT = "tokengauge.split.engine_time_to_first_token", Histogram, "s", &LATENCY, Always,
+        "The engine's own time to first token, of requests whose time to first token on the wire is known.";
+    JOIN_VIEWS = "tokengauge.join.views", Counter, "{view}", &[], Always,
+        "Views of requests: joined with another view of the same request, alone, or let go before their time for lack of room.";
+    JOIN_ENGINE_VIEWS = "tokengauge.join.engine_views", Counter, "{view}", &[], Always,
+        "What engines told of single requests, by the hook or by spans: joined with a view on the wire, alone, dropped for lack of room or of a name.";
+    JOIN_AMBIGUOUS = "tokengauge.join.ambiguous", Counter, "{view}", &[], Always,
+        "Views that several others fitted, so that none of them was taken.";
+    JOIN_CONTRADICTIONS = "tokengauge.join.contradictions", Counter, "{request}", &[], Always,
+        "Requests of which a part was longer than what it is a part of, by more than clocks and taps may differ. The part was cut.";
+    JOIN_WAITING = "tokengauge.join.waiting", UpDownCounter, "{view}", &[], Always,
+        "Views that wait for others.";
+    JOIN_WIRE_TOKENS = "tokengauge.join.wire_tokens", Counter, "{token}", &[], Always,
+        "Output tokens by the usage on the wire, of requests whose engine counted its tokens one by one.";
+    JOIN_ENGINE_TOKENS = "tokengauge.join.engine_tokens", Counter, "{token}", &[], Always,
+        "Generated tokens of the same requests by the engine's count.";
+    JOIN_DRAFTED = "tokengauge.join.draft_tokens", Counter, "{token}", &[], Always,
+        "Speculative decoding: tokens that were drafted for joined requests, where the engine told it.";
+    JOIN_ACCEPTED = "tokengauge.join.accepted_tokens", Counter, "{token}", &[], Always,
+        "Speculative decoding: those of them that were accepted.";
+    OTLP_IN_REQUESTS = "tokengauge.otlp_in.requests", Counter, "{request}", &[], Always,
+        "Requests of inference servers' own exporters by what became of them; `refused`: connections beyond the bound.";
+    OTLP_IN_SPANS = "tokengauge.otlp_in.spans", Counter, "{span}", &[], Always,
+        "Spans that they brought: `read` told something of a request's time, `other` did not.";
     IN_FLIGHT = "tokengauge.in_flight", UpDownCounter, "{request}", &[], Always,
         "Inferences that are running.";
     ANOMALIES = "tokengauge.anomalies", Counter, "{anomaly}", &[], Always,

@@ -13,6 +13,7 @@ use crate::clock::{now, wall};
 use crate::enrich::Enricher;
 use crate::export::Exporter;
 use crate::health::Part;
+use crate::join::{Found, Joining};
 use crate::tap::StopFlag;
 use crate::vitals::Vitals;
 
@@ -21,6 +22,7 @@ pub(super) struct Exporting {
     pub(super) part: Arc<Part>,
     pub(super) inbox: Receiver<Event>,
     pub(super) enricher: Option<Enricher>,
+    pub(super) joining: Joining,
     /// Inferences that have waited for a name.
     #[expect(clippy::vec_box, reason = "they come boxed through the queue, and go on as they are")]
     pub(super) ready: Vec<Box<Inference>>,
@@ -47,6 +49,7 @@ impl Exporting {
             self.part.beat();
             let time = now();
             self.named(time);
+            self.settle(|joining, settled| joining.due(time, settled));
             if time.duration_since(shown) >= self.every {
                 shown = time;
                 self.show();
@@ -65,8 +68,9 @@ impl Exporting {
         }
         if let Some(enricher) = &mut self.enricher {
             let rest = enricher.rest(now(), wall());
-            rest.into_iter().for_each(|inference| self.hand_out(&inference));
+            rest.into_iter().for_each(|inference| self.hand_out(inference));
         }
+        self.settle(|joining, settled| joining.rest(now(), settled));
         for tap in self.taps.drain(..).filter(JoinHandle::is_finished) {
             if tap.join().is_err() {
                 self.failed.add("a tap panicked".to_owned());
@@ -92,7 +96,7 @@ impl Exporting {
                     None => Some(inference),
                 };
                 if let Some(inference) = named {
-                    self.hand_out(&inference);
+                    self.hand_out(inference);
                 }
                 false
             }
@@ -114,13 +118,20 @@ impl Exporting {
         let Some(enricher) = &mut self.enricher else { return };
         let mut ready = std::mem::take(&mut self.ready);
         enricher.due(time, wall(), &mut ready);
-        ready.drain(..).for_each(|inference| self.hand_out(&inference));
+        ready.drain(..).for_each(|inference| self.hand_out(inference));
         self.ready = ready;
     }
 
-    fn hand_out(&mut self, inference: &Inference) {
-        lock(&self.all).add(inference);
-        self.each(|e| e.inference(inference));
+    fn hand_out(&mut self, inference: Box<Inference>) {
+        lock(&self.all).add(&inference);
+        self.each(|e| e.inference(&inference));
+        self.settle(|joining, settled| joining.push(inference, now(), settled));
+    }
+
+    /// Hands out what is known of inferences that wait no longer for other views.
+    fn settle(&mut self, step: impl FnOnce(&mut Joining, &mut dyn FnMut(&Inference, &Found<'_>))) {
+        let Self { joining, exporters, part, .. } = self;
+        step(joining, &mut |inference, found| each(exporters, part, |e| e.settled(inference, found)));
     }
 
     /// Exporters have series of their own; a copy of all of these each second would cost more than everything else here.
@@ -131,11 +142,15 @@ impl Exporting {
     }
 
     /// Something with each exporter. Who is stuck is known by name.
-    fn each(&mut self, mut f: impl FnMut(&mut Box<dyn Exporter>)) {
-        for (n, exporter) in self.exporters.iter_mut().enumerate() {
-            self.part.doing(n + 1);
-            f(exporter);
-        }
-        self.part.doing(0);
+    fn each(&mut self, f: impl FnMut(&mut Box<dyn Exporter>)) {
+        each(&mut self.exporters, &self.part, f);
     }
+}
+
+fn each(exporters: &mut [Box<dyn Exporter>], part: &Part, mut f: impl FnMut(&mut Box<dyn Exporter>)) {
+    for (n, exporter) in exporters.iter_mut().enumerate() {
+        part.doing(n + 1);
+        f(exporter);
+    }
+    part.doing(0);
 }

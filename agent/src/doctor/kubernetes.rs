@@ -93,26 +93,14 @@ async fn in_time<T>(answer: impl Future<Output = Result<T, ApiError>>) -> Result
 
 #[cfg(test)]
 mod tests {
-    use std::io::{BufRead as _, BufReader, Write as _};
-    use std::net::TcpListener;
-
     use super::*;
     use crate::enrich::config::Kubelet;
+    use crate::testing;
 
-    /// A server that answers each path with what `of` says of it.
     fn server(of: impl Fn(&str) -> (u16, &'static str) + Send + 'static) -> Api {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
-        std::thread::spawn(move || {
-            for stream in listener.incoming() {
-                let mut stream = stream.unwrap();
-                let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
-                let path = lines.next().unwrap().unwrap().split(' ').nth(1).unwrap().to_owned();
-                lines.map_while(Result::ok).take_while(|l| !l.is_empty()).for_each(drop);
-                let (status, body) = of(&path);
-                let head = format!("HTTP/1.1 {status} x\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", body.len());
-                let _ = stream.write_all(format!("{head}{body}").as_bytes());
-            }
+        let url = testing::server(move |path| {
+            let (status, body) = of(path);
+            (status, body.to_owned())
         });
         Api::new(kube::Config::new(url.parse().unwrap())).unwrap()
     }

@@ -20,10 +20,12 @@ use super::observe::{Observe, Tell};
 use super::otlp::Env;
 use super::{ExportError, Exporter};
 use crate::clock::wall;
+use crate::join::Found;
 
 pub mod names;
 pub mod objectives;
 pub mod recorder;
+mod splits;
 pub mod vitals;
 
 use names::Models;
@@ -120,6 +122,13 @@ impl Metrics {
         self.lock().recorder.record(inference, wall(), sampled);
     }
 
+    /// Records what was found with one.
+    pub fn found(&self, inference: &Inference, found: &Found<'_>, sampled: bool) {
+        if let Some(split) = found.split {
+            self.lock().recorder.split(inference, split, found.engine, wall(), sampled);
+        }
+    }
+
     /// Asks every observer, lets go of what ended, and gives all series to `read`, with the instant of the collection.
     pub fn collect<R>(&self, read: impl FnOnce(&mut Store, Timestamp) -> R) -> R {
         let time = wall();
@@ -169,6 +178,11 @@ impl Recording {
     pub fn record(&self, inference: &Inference, sampled: bool) {
         self.metrics.record(inference, sampled);
     }
+
+    /// Records what was found with one that was recorded.
+    pub fn found(&self, inference: &Inference, found: &Found<'_>, sampled: bool) {
+        self.metrics.found(inference, found, sampled);
+    }
 }
 
 impl Exporter for Recording {
@@ -179,6 +193,10 @@ impl Exporter for Recording {
     fn inference(&mut self, inference: &Inference) {
         // We export no spans; the caller may.
         self.record(inference, inference.request.traceparent.is_some_and(|t| t.flags & 1 == 1));
+    }
+
+    fn settled(&mut self, inference: &Inference, found: &Found<'_>) {
+        self.found(inference, found, inference.request.traceparent.is_some_and(|t| t.flags & 1 == 1));
     }
 
     fn snapshot(&mut self, snapshot: &Snapshot) {

@@ -6,6 +6,8 @@ use std::time::Duration;
 use tokengauge_core::inference::Inference;
 use tokengauge_core::stats::Snapshot;
 
+use crate::join::Found;
+
 pub mod jsonl;
 pub mod metrics;
 pub mod observe;
@@ -21,6 +23,11 @@ pub trait Exporter: Send {
 
     /// One finished inference. What cannot be delivered is counted by the exporter and reported by [`Exporter::shutdown`].
     fn inference(&mut self, inference: &Inference);
+
+    /// What was found with an inference that [`Exporter::inference`] had before: once for each, when nothing more is waited for.
+    fn settled(&mut self, inference: &Inference, found: &Found<'_>) {
+        let _ = (inference, found);
+    }
 
     /// The agent's own figures, about once a second; the snapshot's series are empty.
     fn snapshot(&mut self, snapshot: &Snapshot);

@@ -14,6 +14,7 @@ use opentelemetry::KeyValue;
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::resource::TelemetryResourceDetector;
 use opentelemetry_sdk::trace::SdkTracerProvider;
+use rustc_hash::FxHashMap;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use tokengauge_core::inference::Inference;
@@ -24,6 +25,7 @@ use super::metrics::{Metrics, Recording};
 use super::wire::Wire;
 use super::{ExportError, Exporter};
 use crate::clock::now;
+use crate::join::Found;
 
 pub mod batch;
 pub mod carrier;
@@ -32,7 +34,6 @@ pub mod delivery;
 pub mod disk;
 pub mod inbox;
 pub mod lane;
-pub mod links;
 pub mod own;
 pub mod parcel;
 pub mod points;
@@ -50,8 +51,9 @@ use carrier::Signal;
 use delivery::{Loss, Observed};
 use points::Style;
 use push::Push;
+use sampling::{Decision, Keep};
 use sender::{QueueConfig, Sender};
-use spans::{Maker, SpansConfig};
+use spans::{Maker, Phase, SpansConfig};
 
 /// `otlp` in the configuration file. Whatever is not set follows the `OTEL_*` variables, then the defaults of the specification.
 #[derive(Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
@@ -187,6 +189,8 @@ struct Spans {
     batch: Batch,
     /// The span of the last inference that broke an objective.
     broke: Arc<AtomicU64>,
+    /// Spans that are to be made when it is known what was found with them, by their ids, and why those that the sampler leaves out are.
+    chosen: FxHashMap<u64, Option<Keep>>,
 }
 
 impl Otlp {
@@ -211,7 +215,8 @@ impl Otlp {
         let (mut spans, mut own, mut runtime) = (None, None, None);
         if signals.contains(&Signal::Traces) {
             let batch = Batch::new(&resource, profile, env);
-            spans = Some(Spans { maker: Maker::new(&config.spans, profile, env), batch, broke: Arc::default() });
+            spans =
+                Some(Spans { maker: Maker::new(&config.spans, profile, env), batch, broke: Arc::default(), chosen: FxHashMap::default() });
             let made = runtime.insert(
                 tokio::runtime::Builder::new_multi_thread()
                     .worker_threads(1)
@@ -306,16 +311,38 @@ impl Exporter for Otlp {
     fn inference(&mut self, inference: &Inference) {
         // Without spans of ours the caller may export one.
         let mut sampled = inference.request.traceparent.is_some_and(|t| t.flags & 1 == 1);
-        if let Some(Spans { maker, batch, broke }) = &mut self.spans {
+        if let Some(Spans { maker, broke, chosen, .. }) = &mut self.spans {
             let broke = broke.load(Ordering::Relaxed) == inference.trace.span_id;
-            let span = maker.span(inference, broke);
-            sampled = span.is_some();
-            match span {
-                Some(span) => batch.add(span, now(), &mut self.sender),
+            let decision = maker.decide(inference, broke);
+            sampled = decision != Decision::Dropped;
+            let kept = match decision {
+                Decision::Dropped => None,
+                Decision::Kept(why) => Some(Some(why)),
+                Decision::Sampled => Some(None),
+            };
+            match kept {
+                Some(kept) => drop(chosen.insert(inference.trace.span_id, kept)),
                 None => self.sender.delivery().lose(Signal::Traces, Loss::Unsampled, 1),
             }
         }
         self.recording.record(inference, sampled);
+    }
+
+    fn settled(&mut self, inference: &Inference, found: &Found<'_>) {
+        let mut sampled = inference.request.traceparent.is_some_and(|t| t.flags & 1 == 1);
+        if let Some(Spans { maker, batch, chosen, .. }) = &mut self.spans {
+            let kept = chosen.remove(&inference.trace.span_id);
+            sampled = kept.is_some();
+            if let Some(kept) = kept {
+                batch.add(maker.span(inference, kept, found), now(), &mut self.sender);
+                for phase in Phase::ALL {
+                    if let Some(span) = maker.phase(inference, phase, found) {
+                        batch.add(span, now(), &mut self.sender);
+                    }
+                }
+            }
+        }
+        self.recording.found(inference, found, sampled);
     }
 
     fn snapshot(&mut self, snapshot: &Snapshot) {

@@ -11,6 +11,7 @@ use rustc_hash::FxHashMap;
 use tokengauge_core::engine::figures::Quantity;
 use tokengauge_core::hook::book::{Book, Counted, End, Request, Said};
 use tokengauge_core::hook::event::{Event, Source};
+use tokengauge_core::join::Engine;
 use tokengauge_core::name::Name;
 use tokengauge_core::semconv::{GAP, LATENCY, OTHER, attr, metric};
 
@@ -19,6 +20,7 @@ use crate::clock::{now, wall};
 use crate::engine::{Engines, Place};
 use crate::export::metrics::names::Models;
 use crate::export::observe::{Observe, Tell, TellHistogram};
+use crate::join as joining;
 
 /// Most sets of labels.
 const MAX_SERIES: usize = 512;
@@ -55,6 +57,8 @@ struct Sums {
     engines: Option<Engines>,
     known: FxHashMap<u32, (Instant, Option<Arc<Place>>)>,
     series: BTreeMap<Labels, Series>,
+    /// Where single requests are joined with what the wire shows of them.
+    joining: Option<joining::Engines>,
 }
 
 /// What a series is of.
@@ -78,8 +82,14 @@ struct Sum {
 impl Figures {
     /// Nothing yet. `engines` are the servers that are scraped, where some are.
     pub fn new(models: Models, engines: Option<Engines>) -> Self {
-        let sums = Sums { models, engines, known: FxHashMap::default(), series: BTreeMap::new() };
+        let sums = Sums { models, engines, known: FxHashMap::default(), series: BTreeMap::new(), joining: None };
         Self(Mutex::new(State { book: Book::default(), sums }))
+    }
+
+    /// Tells of each request that ended to `joining` as well.
+    pub fn joined(self, joining: joining::Engines) -> Self {
+        self.lock().sums.joining = Some(joining);
+        self
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -107,6 +117,9 @@ impl HookSink for Figures {
 
 impl Sums {
     fn hear(&mut self, said: Said<'_>) {
+        if let (Said::Ended(request, End::Finished | End::Cancelled), Some(joining)) = (said, &self.joining) {
+            joining.tell(Engine::of_hook(request));
+        }
         match said {
             Said::Step(request, interval) => self.add(request, &[(Quantity::Itl, Some(interval))]),
             // Of a request that was let go or cancelled nothing is known of its end, and engines' own histograms count finished ones.

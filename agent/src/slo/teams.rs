@@ -363,4 +363,29 @@ mod tests {
         assert_eq!(config.check().unwrap_err().0, "namespaces");
         assert_eq!(Config { selector: " ".into(), ..Config::default() }.check().unwrap_err().0, "selector");
     }
+
+    #[test]
+    fn configmaps_of_each_namespace_are_asked_for() {
+        let url = crate::testing::server(|path| match path.split('/').nth(4) {
+            Some("b") => (403, r#"{"kind":"Status","message":"configmaps is forbidden","code":403}"#.to_owned()),
+            Some(namespace) => {
+                let data = serde_json::json!({"slo.yaml": slo("chat", "99")});
+                let map = serde_json::json!({"metadata": {"name": "one", "namespace": namespace}, "data": data});
+                (200, serde_json::json!({"items": [map]}).to_string())
+            }
+            None => (404, "{}".to_owned()),
+        });
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let asked = |namespaces: &[&str]| {
+            let config = Config { namespaces: namespaces.iter().map(|n| (*n).to_owned()).collect(), ..Config::default() };
+            runtime.block_on(async {
+                let _ = tokio_rustls::rustls::crypto::ring::default_provider().install_default();
+                ask(&config, &mut Some(Api::new(kube::Config::new(url.parse().unwrap())).unwrap())).await
+            })
+        };
+        let maps = asked(&["a", "c"]).unwrap();
+        assert_eq!(maps.iter().map(|m| m.metadata.namespace.as_str()).collect::<Vec<_>>(), ["a", "c"]);
+        assert_eq!(maps[0].data["slo.yaml"], slo("chat", "99"));
+        assert_eq!(asked(&["a", "b"]).map(|_| ()), Err("403: configmaps is forbidden".to_owned()));
+    }
 }

@@ -4,6 +4,16 @@ use super::{Inference, Outcome, Reason, Vantage};
 use crate::workload::Workload;
 
 impl Inference {
+    /// Whether the answer is known to be a stream.
+    pub fn is_stream(&self) -> bool {
+        self.stream == Some(true)
+    }
+
+    /// Who serves it, where a name is needed.
+    pub fn provider_or_other(&self) -> &'static str {
+        self.provider.unwrap_or(crate::semconv::PROVIDER_OTHER)
+    }
+
     /// Who was observed: the end at which it was seen. Seen from in between, that is the server, where it is known, else the client.
     pub fn observed(&self) -> Option<&Workload> {
         match self.vantage {

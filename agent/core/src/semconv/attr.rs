@@ -126,3 +126,11 @@ pub const ENGINE_RANK: &str = "tokengauge.engine.rank";
 pub const HOOK_VIA: &str = "tokengauge.hook.via";
 /// Before the name of a dimension: the value of a grouped SLO's group, e.g. `tokengauge.slo.group.model`.
 pub const SLO_GROUP_PREFIX: &str = "tokengauge.slo.group.";
+/// Of what a split is: `time_to_first_token` or `duration`.
+pub const SPLIT_WHOLE: &str = "tokengauge.split.whole";
+/// Who told an engine's part: `hook`, `otlp`, `answer`; `derived`: nobody did.
+pub const SPLIT_SOURCE: &str = "tokengauge.split.source";
+/// `true` where nobody told the queue, so that it was derived.
+pub const SPLIT_QUEUE_DERIVED: &str = "tokengauge.split.queue_derived";
+/// How many wires a request was seen on: one more than proxies.
+pub const SPLIT_HOPS: &str = "tokengauge.split.hops";

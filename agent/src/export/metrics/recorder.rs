@@ -53,6 +53,15 @@ impl Exemplars {
             _ => Self::TraceBased,
         }
     }
+
+    /// Whether a measurement whose span is exported, or is not, is remembered.
+    pub(super) const fn takes(self, sampled: bool) -> bool {
+        match self {
+            Self::AlwaysOn => true,
+            Self::AlwaysOff => false,
+            Self::TraceBased => sampled,
+        }
+    }
 }
 
 /// The sets of attributes of requests that are alike.
@@ -77,14 +86,14 @@ pub struct Recorder {
     pub store: Store,
     /// The generation of the conventions.
     pub profile: Profile,
-    exemplars: Exemplars,
-    values: Values,
+    pub(super) exemplars: Exemplars,
+    pub(super) values: Values,
     alike: FxHashMap<Vec<Attribute>, Alike>,
     scratch: Vec<Attribute>,
 }
 
 /// The values that attributes may have.
-struct Values {
+pub(super) struct Values {
     models: Models,
     tops: FxHashMap<&'static str, Top>,
     limit: usize,
@@ -105,7 +114,7 @@ impl Values {
 
     /// What tells one series of all metrics from another, the vantage of our own and the place of the conventions' aside. **Whatever else is
     /// to be grouped by is added here**, by [`Values::text`], which bounds it.
-    fn dimensions(&mut self, i: &Inference, now: Timestamp, out: &mut Vec<Attribute>) {
+    pub(super) fn dimensions(&mut self, i: &Inference, now: Timestamp, out: &mut Vec<Attribute>) {
         let word = |name, value| (Cow::Borrowed(name), Value::Word(value));
         out.push(word(attr::OPERATION_NAME, i.operation.as_str()));
         out.push(word(attr::PROVIDER_NAME, i.provider_or_other()));
@@ -187,11 +196,7 @@ impl Recorder {
             alike.insert(scratch.clone(), sets(store, scratch, own));
         }
         let Some(alike) = alike.get_mut(scratch.as_slice()) else { return };
-        let point_to = match exemplars {
-            Exemplars::AlwaysOn => true,
-            Exemplars::AlwaysOff => false,
-            Exemplars::TraceBased => sampled,
-        };
+        let point_to = exemplars.takes(sampled);
         if alike.ends.is_empty() {
             initialise(store, alike, now);
         }

@@ -16,10 +16,14 @@ use tokengauge_core::tenant::Tenant;
 use tokengauge_core::workload;
 
 use super::Env;
-use super::links::{Links, Other};
 use super::sampling::{Decision, Keep, Sampling, Slow};
 use super::wire::{self, Value};
 use crate::export::record::reason;
+use crate::join::{Found, Other};
+
+mod phases;
+
+pub use phases::Phase;
 
 /// `otlp.spans`: which inferences become spans, and what stands in them.
 #[derive(Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
@@ -33,6 +37,8 @@ pub struct SpansConfig {
     pub stall_s: Option<f64>,
     /// Every so many chunks one becomes an event; 0, the default: none.
     pub chunk_events: u32,
+    /// Whether an engine's phases (queue, load, prefill, decode) become spans below that of the request, where the engine tells them.
+    pub phases: bool,
 }
 
 impl SpansConfig {
@@ -116,7 +122,7 @@ pub struct Maker {
     profile: Profile,
     stall: u64,
     chunk_events: u32,
-    links: Links,
+    phases: bool,
     span: Vec<u8>,
     part: Vec<u8>,
 }
@@ -131,29 +137,25 @@ impl Maker {
             profile,
             stall: u64::try_from(stall.as_nanos()).unwrap_or(u64::MAX),
             chunk_events: config.chunk_events,
-            links: Links::default(),
+            phases: config.phases,
             span: Vec::new(),
             part: Vec::new(),
         }
     }
 
-    /// The encoded span of an inference; `None` when it is not exported. `broke` says that it broke an objective.
-    pub fn span(&mut self, i: &Inference, broke: bool) -> Option<&[u8]> {
-        let decision = self.sampling.decide(i, broke);
-        let kept = match decision {
-            Decision::Dropped => return None,
-            Decision::Kept(why) => Some(why),
-            Decision::Sampled => None,
-        };
-        let link = self.links.find(i);
+    /// Whether an inference's span is exported. `broke` says that it broke an objective.
+    pub fn decide(&self, i: &Inference, broke: bool) -> Decision {
+        self.sampling.decide(i, broke)
+    }
+
+    /// The encoded span of an inference. `kept`: why it is exported although the sampler leaves it out.
+    pub fn span(&mut self, i: &Inference, kept: Option<Keep>, found: &Found<'_>) -> &[u8] {
         self.span.clear();
         self.identity(i);
         let error = i.error_type();
-        self.attributes(i, error, kept);
+        self.attributes(i, error, kept, found);
         self.events(i);
-        if let Some(other) = link {
-            self.link(other);
-        }
+        self.links(found.others);
         if let (Some(kind), Outcome::Failed) = (&error, i.outcome) {
             // A client that left is no fault of the service: the status stays unset, the outcome is an attribute.
             self.part.clear();
@@ -163,7 +165,7 @@ impl Maker {
         }
         let remote = if i.trace.parent.is_some() { REMOTE } else { 0 };
         wire::fixed32(&mut self.span, field::FLAGS, SAMPLED | KNOWS_REMOTE | remote);
-        Some(&self.span)
+        &self.span
     }
 
     fn identity(&mut self, i: &Inference) {
@@ -185,12 +187,13 @@ impl Maker {
         wire::fixed64(out, field::END, i.timing.end.max(i.timing.start).unix_nanos());
     }
 
-    fn attributes(&mut self, i: &Inference, error: Option<&str>, kept: Option<Keep>) {
+    fn attributes(&mut self, i: &Inference, error: Option<&str>, kept: Option<Keep>, found: &Found<'_>) {
         let limits = &self.limits;
         let mut a =
             Attributes { out: &mut self.span, field: field::ATTRIBUTES, left: limits.attributes, longest: limits.value_len, dropped: 0 };
         attributes(&mut a, i, error, self.profile);
         a.text(attr::SAMPLING_KEPT, kept.map(Keep::as_str));
+        phases::split(&mut a, found);
         let dropped = a.dropped;
         if dropped > 0 {
             wire::uint(&mut self.span, field::DROPPED_ATTRIBUTES, dropped.into());
@@ -211,22 +214,26 @@ impl Maker {
         }
     }
 
-    fn link(&mut self, other: Other) {
-        if self.limits.links == 0 {
-            wire::uint(&mut self.span, field::DROPPED_LINKS, 1);
-            return;
+    /// Leads to the other views of the same request.
+    fn links(&mut self, others: &[Other]) {
+        let room = usize::try_from(self.limits.links).unwrap_or(usize::MAX);
+        for other in others.iter().take(room) {
+            self.part.clear();
+            wire::bytes(&mut self.part, 1, &other.trace_id.to_be_bytes());
+            wire::bytes(&mut self.part, 2, &other.span_id.to_be_bytes());
+            let mut a =
+                Attributes { out: &mut self.part, field: 4, left: self.limits.link_attributes, longest: self.limits.value_len, dropped: 0 };
+            a.text(attr::VANTAGE, Some(other.vantage.as_str()));
+            let dropped = a.dropped;
+            if dropped > 0 {
+                wire::uint(&mut self.part, 5, dropped.into());
+            }
+            wire::bytes(&mut self.span, field::LINKS, &self.part);
         }
-        self.part.clear();
-        wire::bytes(&mut self.part, 1, &other.trace_id.to_be_bytes());
-        wire::bytes(&mut self.part, 2, &other.span_id.to_be_bytes());
-        let mut a =
-            Attributes { out: &mut self.part, field: 4, left: self.limits.link_attributes, longest: self.limits.value_len, dropped: 0 };
-        a.text(attr::VANTAGE, Some(other.vantage.as_str()));
-        let dropped = a.dropped;
+        let dropped = others.len().saturating_sub(room);
         if dropped > 0 {
-            wire::uint(&mut self.part, 5, dropped.into());
+            wire::uint(&mut self.span, field::DROPPED_LINKS, dropped as u64);
         }
-        wire::bytes(&mut self.span, field::LINKS, &self.part);
     }
 }
 

@@ -5,6 +5,7 @@ use opentelemetry_proto::tonic::trace::v1::{Span, span::SpanKind, status::Status
 use prost::Message as _;
 use tokengauge_core::gaps::Gaps;
 use tokengauge_core::inference::{Reason, TraceParent};
+use tokengauge_core::join::{Split, Whole};
 
 use super::*;
 use crate::testing;
@@ -18,7 +19,11 @@ fn plain() -> Maker {
 }
 
 fn read(maker: &mut Maker, i: &Inference) -> Span {
-    Span::decode(maker.span(i, false).unwrap()).unwrap()
+    found(maker, i, &Found::default())
+}
+
+fn found(maker: &mut Maker, i: &Inference, found: &Found<'_>) -> Span {
+    Span::decode(maker.span(i, None, found)).unwrap()
 }
 
 fn table(attributes: &[KeyValue]) -> BTreeMap<&str, V> {
@@ -182,31 +187,91 @@ fn limits_cut_and_count() {
 }
 
 #[test]
-fn the_later_view_links_to_the_earlier_one() {
-    let mut server = testing::inference();
-    (server.vantage, server.trace.span_id, server.trace.trace_id) = (Vantage::Server, 0x55, 9);
-    let pair = |table_: &[(&str, &str)]| {
+fn a_view_links_to_the_others() {
+    let other = |span_id, vantage| Other { trace_id: 9, span_id, vantage };
+    let others = [other(0x55, Vantage::Server), other(0x66, Vantage::Client)];
+    let of = |table_: &[(&str, &str)]| {
         let mut maker = maker(&SpansConfig::default(), table_);
-        let first = read(&mut maker, &server);
-        assert!(first.links.is_empty());
-        read(&mut maker, &testing::inference())
+        found(&mut maker, &testing::inference(), &Found { others: &others, ..Found::default() })
     };
-    let span = pair(&[]);
-    let [link] = span.links.as_slice() else { panic!("{}", span.links.len()) };
+    let span = of(&[]);
+    let [link, second] = span.links.as_slice() else { panic!("{}", span.links.len()) };
     assert_eq!((link.span_id.as_slice(), link.trace_id.as_slice()), (&0x55_u64.to_be_bytes()[..], &9_u128.to_be_bytes()[..]));
     assert_eq!(table(&link.attributes)["tokengauge.vantage"], V::StringValue("server".into()));
-    let span = pair(&[("OTEL_SPAN_LINK_COUNT_LIMIT", "0")]);
-    assert_eq!((span.links.len(), span.dropped_links_count), (0, 1));
-    let span = pair(&[("OTEL_LINK_ATTRIBUTE_COUNT_LIMIT", "0")]);
+    assert_eq!(table(&second.attributes)["tokengauge.vantage"], V::StringValue("client".into()));
+    let span = of(&[("OTEL_SPAN_LINK_COUNT_LIMIT", "1")]);
+    assert_eq!((span.links.len(), span.dropped_links_count), (1, 1));
+    let span = of(&[("OTEL_LINK_ATTRIBUTE_COUNT_LIMIT", "0")]);
     assert_eq!((span.links[0].attributes.len(), span.links[0].dropped_attributes_count), (0, 1));
+}
+
+fn split() -> Split {
+    const MS: u64 = 1_000_000;
+    Split {
+        whole: Whole::Ttft,
+        total: 410 * MS,
+        network: Some(10 * MS),
+        proxy: None,
+        queue: Some(100 * MS),
+        queue_derived: true,
+        load: None,
+        prefill: Some(200 * MS),
+        decode: Some(50 * MS),
+        unattributed: 100 * MS,
+        engine_ttft: None,
+        source: Some(tokengauge_core::join::Source::Answer),
+        contradicts: false,
+    }
+}
+
+#[test]
+fn where_the_time_went_stands_in_attributes() {
+    let split = split();
+    let span = found(&mut plain(), &testing::inference(), &Found { split: Some(&split), hops: 2, ..Found::default() });
+    let attributes = table(&span.attributes);
+    for (key, value) in [
+        ("tokengauge.split.network", V::DoubleValue(0.01)),
+        ("tokengauge.split.queue", V::DoubleValue(0.1)),
+        ("tokengauge.split.queue_derived", V::BoolValue(true)),
+        ("tokengauge.split.prefill", V::DoubleValue(0.2)),
+        ("tokengauge.split.unattributed", V::DoubleValue(0.1)),
+        ("tokengauge.split.source", V::StringValue("answer".into())),
+        ("tokengauge.split.whole", V::StringValue("time_to_first_token".into())),
+        ("tokengauge.split.hops", V::IntValue(2)),
+    ] {
+        assert_eq!(attributes.get(key), Some(&value), "{key}");
+    }
+    assert!(!attributes.contains_key("tokengauge.split.proxy") && !attributes.contains_key("tokengauge.split.load"));
+}
+
+#[test]
+fn phases_are_spans_that_end_where_the_first_token_is() {
+    let (split, i) = (split(), testing::inference());
+    let phases = |config: &SpansConfig, found: &Found<'_>| -> Vec<Span> {
+        let mut maker = maker(config, &[]);
+        Phase::ALL.iter().filter_map(|p| maker.phase(&i, *p, found).map(|b| Span::decode(b).unwrap())).collect()
+    };
+    let found = Found { phases: Some(&split), ..Found::default() };
+    assert!(phases(&SpansConfig::default(), &found).is_empty());
+    let on = SpansConfig { phases: true, ..SpansConfig::default() };
+    assert!(phases(&on, &Found::default()).is_empty());
+    let all = phases(&on, &found);
+    let ms = |ns: u64| (ns - testing::START) / 1_000_000;
+    let shown: Vec<_> = all.iter().map(|s| (s.name.as_str(), ms(s.start_time_unix_nano), ms(s.end_time_unix_nano))).collect();
+    assert_eq!(shown, [("tokengauge.queue", 110, 210), ("tokengauge.prefill", 210, 410), ("tokengauge.decode", 410, 460)]);
+    let ids: std::collections::BTreeSet<_> = all.iter().map(|s| s.span_id.clone()).collect();
+    assert!(ids.len() == 3 && all.iter().all(|s| s.parent_span_id == i.trace.span_id.to_be_bytes() && s.kind() == SpanKind::Internal));
+    assert_eq!(table(&all[0].attributes)["tokengauge.split.queue_derived"], V::BoolValue(true));
+    assert_eq!(table(&all[1].attributes)["tokengauge.split.source"], V::StringValue("answer".into()));
 }
 
 #[test]
 fn what_is_kept_against_the_sampler_says_so() {
     let mut maker = maker(&SpansConfig::default(), &[("OTEL_TRACES_SAMPLER", "traceidratio"), ("OTEL_TRACES_SAMPLER_ARG", "0")]);
-    assert!(maker.span(&testing::inference(), false).is_none());
+    assert_eq!(maker.decide(&testing::inference(), false), Decision::Dropped);
     for (i, broke, why) in [(testing::refused(), false, "failed"), (testing::inference(), true, "slow")] {
-        let span = Span::decode(maker.span(&i, broke).unwrap()).unwrap();
+        let Decision::Kept(kept) = maker.decide(&i, broke) else { panic!("{why}") };
+        let span = Span::decode(maker.span(&i, Some(kept), &Found::default())).unwrap();
         assert_eq!(table(&span.attributes)["tokengauge.sampling.kept"], V::StringValue(why.into()));
     }
 }
