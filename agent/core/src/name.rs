@@ -10,9 +10,10 @@ pub const MAX_NAME: usize = 160;
 pub struct Name(Box<str>);
 
 impl Name {
-    /// Takes `text` without control characters, cut to [`MAX_NAME`] bytes; `None` when nothing is left.
+    /// Takes `text` without control characters and without white space around it, cut to [`MAX_NAME`] bytes; `None` when nothing is left. The
+    /// name of a name is that name.
     pub fn new(text: &str) -> Option<Self> {
-        let text = text.trim();
+        let text = text.trim_matches(|c: char| c.is_whitespace() || c.is_control());
         if text.is_empty() {
             return None;
         }
@@ -26,6 +27,8 @@ impl Name {
             }
             kept.push(c);
         }
+        // Where it was cut.
+        kept.truncate(kept.trim_end().len());
         (!kept.is_empty()).then(|| Self(kept.into()))
     }
 
@@ -62,6 +65,9 @@ mod tests {
     fn names_are_bounded_and_printable() {
         assert!(Name::new("").is_none());
         assert!(Name::new(" \n").is_none());
+        assert!(Name::new("\u{1} \u{1}").is_none());
+        let cut = Name::new(&format!("{} b", "a".repeat(MAX_NAME - 1))).unwrap();
+        assert_eq!(cut.as_str().len(), MAX_NAME - 1);
         assert_eq!(Name::new("gpt-4o").unwrap().as_str(), "gpt-4o");
         assert_eq!(Name::new("a\u{1b}[31mb").unwrap().as_str(), "a[31mb");
         assert!(Name::new(&"ä".repeat(500)).unwrap().as_str().len() <= MAX_NAME);

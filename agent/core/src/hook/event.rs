@@ -200,11 +200,16 @@ impl<const N: usize> Short<N> {
         if bytes.len() <= N && bytes.iter().all(u8::is_ascii_graphic) {
             short.push(bytes);
         } else {
-            for c in std::str::from_utf8(bytes).ok()?.trim().chars().filter(|c| !c.is_control()) {
+            let text = std::str::from_utf8(bytes).ok()?.trim_matches(|c: char| c.is_whitespace() || c.is_control());
+            for c in text.chars().filter(|c| !c.is_control()) {
                 if !short.push(c.encode_utf8(&mut [0; 4]).as_bytes()) {
                     break;
                 }
             }
+            // Where it was cut.
+            let kept = short.as_str().trim_end().len();
+            short.bytes.get_mut(kept..).unwrap_or_default().fill(0);
+            short.len = u8::try_from(kept).unwrap_or_default();
         }
         (short.len > 0).then_some(short)
     }
@@ -286,11 +291,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_id_is_the_name_of_the_same_text(text in "\\PC{0,200}|[ -~]{0,200}|[a\u{0}-\u{20}ä]{0,30}") {
+        fn an_id_is_the_name_of_the_same_text(text in "\\PC{0,200}|[ -~]{0,200}|[a\u{0}-\u{20}ä]{0,30}|[a ä\u{1}]{150,170}") {
             let (id, name) = (RequestId::new(text.as_bytes()), Name::new(&text));
             prop_assert_eq!(id.map(|id| id.as_str().to_owned()), name.as_ref().map(|n| n.as_str().to_owned()));
             if let (Some(id), Some(name)) = (id, name) {
                 prop_assert!(id == name);
+                prop_assert_eq!(id.to_name(), Some(name));
             }
         }
     }
