@@ -145,26 +145,6 @@ pub fn refused() -> Inference {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn secrets_are_found_in_every_form() {
-        let secret = "sk-planted-0123";
-        for (output, found) in [
-            ("nothing here", false),
-            ("Bearer sk-planted-0123", true),
-            ("736b2d706c616e7465642d30313233", true),
-            ("sk%2Dplanted%2D0123", true),
-            ("QmVhcmVyIHNrLXBsYW50ZWQtMDEyMw==", true), // base64 of `Bearer sk-planted-0123`
-        ] {
-            let outcome = std::panic::catch_unwind(|| assert_no_secrets(&[("x", output.as_bytes())], &[secret]));
-            assert_eq!(outcome.is_err(), found, "{output}");
-        }
-    }
-}
-
 /// Answers each path with a status and a body, for as long as the process lives; where, as a URL.
 ///
 /// # Panics
@@ -185,4 +165,24 @@ pub fn server(of: impl Fn(&str) -> (u16, String) + Send + 'static) -> String {
         }
     });
     url
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_are_found_in_every_form() {
+        let secret = "sk-planted-0123";
+        for (output, found) in [
+            ("nothing here", false),
+            ("Bearer sk-planted-0123", true),
+            ("736b2d706c616e7465642d30313233", true),
+            ("sk%2Dplanted%2D0123", true),
+            ("QmVhcmVyIHNrLXBsYW50ZWQtMDEyMw==", true), // base64 of `Bearer sk-planted-0123`
+        ] {
+            let outcome = std::panic::catch_unwind(|| assert_no_secrets(&[("x", output.as_bytes())], &[secret]));
+            assert_eq!(outcome.is_err(), found, "{output}");
+        }
+    }
 }
