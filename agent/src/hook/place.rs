@@ -5,11 +5,12 @@
 //! an executable: every file that is mapped anywhere is looked at once.
 
 use std::fs::File;
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use object::elf;
 use object::read::ReadCache;
-use object::read::elf::{FileHeader as _, ProgramHeader as _, SectionHeader as _, Sym as _};
+use object::read::elf::{FileHeader as _, ProgramHeader as _, SectionHeader as _};
 use object::{Endianness, ReadRef as _};
 
 /// The function.
@@ -18,8 +19,14 @@ pub const SYMBOL: &str = "tokengauge_tap_v1";
 /// Most bytes of a section of notes that are read.
 const MAX_NOTES: u64 = 1 << 20;
 
-/// Most entries of a symbol table that are looked through.
-const MAX_SYMBOLS: usize = 4_000_000;
+/// Most bytes of a table of symbols, or of their names, that are looked through.
+const MAX_TABLE: u64 = 512 << 20;
+
+/// Bytes read at once: executables with a hundred megabytes of names cost no more memory than this.
+const PIECE: usize = 64 * 1024;
+
+/// Bytes of one symbol (`Elf64_Sym`).
+const SYMBOL_SIZE: usize = 24;
 
 /// An instruction that a probe may stand on. Arguments are where a call leaves them on each of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,15 +51,17 @@ pub enum Instruction {
 /// # Errors
 /// When the file cannot be opened. What is no 64-bit ELF file has no places.
 pub fn places(path: &Path, executable: bool) -> std::io::Result<Vec<Site>> {
-    let cache = ReadCache::new(File::open(path)?);
-    Ok(find(&cache, executable).unwrap_or_default())
+    let file = File::open(path)?;
+    let cache = ReadCache::new(file.try_clone()?);
+    Ok(find(&file, &cache, executable).unwrap_or_default())
 }
 
 type Header = elf::FileHeader64<Endianness>;
 
-fn find(data: &ReadCache<File>, executable: bool) -> Option<Vec<Site>> {
+fn find(file: &File, data: &ReadCache<File>, executable: bool) -> Option<Vec<Site>> {
     let header = Header::parse(data).ok()?;
-    let endian = header.endian().ok()?;
+    // Machines that eBPF programs of ours run on are little-endian.
+    let endian = header.endian().ok().filter(|e| *e == Endianness::Little)?;
     let segments = header.program_headers(endian, data).ok()?;
     let sections = header.sections(endian, data).ok()?;
     let named = |name: &[u8]| sections.iter().find(|s| sections.section_name(endian, s).is_ok_and(|n| n == name));
@@ -69,11 +78,10 @@ fn find(data: &ReadCache<File>, executable: bool) -> Option<Vec<Site>> {
         if at.is_some() || kind == elf::SHT_SYMTAB && !executable {
             break;
         }
-        let symbols = sections.symbols(endian, data, kind).ok()?;
-        let ours = symbols.iter().take(MAX_SYMBOLS).find(|s| {
-            !s.is_undefined(endian) && s.st_value(endian) != 0 && s.name(endian, symbols.strings()).is_ok_and(|n| n == SYMBOL.as_bytes())
-        });
-        at = ours.map(|s| s.st_value(endian));
+        let Some(table) = sections.iter().find(|s| s.sh_type(endian) == kind) else { continue };
+        let names = sections.section(object::SectionIndex(table.sh_link(endian) as usize)).ok()?;
+        let place = |s: &elf::SectionHeader64<Endianness>| (s.sh_offset(endian), s.sh_size(endian).min(MAX_TABLE));
+        at = symbol(file, place(table), place(names));
     }
     let at = at?;
     let segment = segments.iter().find(|s| {
@@ -84,6 +92,51 @@ fn find(data: &ReadCache<File>, executable: bool) -> Option<Vec<Site>> {
     let offset = segment.p_offset(endian).checked_add(within)?;
     let code = data.read_bytes_at(offset, (segment.p_filesz(endian) - within).min(24)).ok()?;
     Some(nops(header.e_machine(endian), code, offset))
+}
+
+/// The address of our symbol. Its name is looked for first, and is nowhere in nearly every file; tables are offset and size.
+fn symbol(file: &File, symbols: (u64, u64), names: (u64, u64)) -> Option<u64> {
+    let named = search(file, names, format!("{SYMBOL}\0").as_bytes())?;
+    let (mut at, end) = (symbols.0, symbols.0.checked_add(symbols.1)?);
+    let mut piece = vec![0; PIECE / SYMBOL_SIZE * SYMBOL_SIZE];
+    while at < end {
+        let some = read_at(file, at, end, &mut piece)?;
+        for symbol in some.chunks_exact(SYMBOL_SIZE) {
+            let name = symbol.first_chunk().map(|b| u32::from_le_bytes(*b));
+            let undefined = symbol.get(6..8) == Some(&[0, 0]);
+            let value = word(symbol, 8).filter(|v| *v != 0);
+            if name.is_some_and(|n| u64::from(n) == named) && !undefined && value.is_some() {
+                return value;
+            }
+        }
+        at += some.len() as u64;
+    }
+    None
+}
+
+/// Where `wanted` is in a part of a file, from the part's beginning.
+fn search(file: &File, (from, len): (u64, u64), wanted: &[u8]) -> Option<u64> {
+    let end = from.checked_add(len)?;
+    let (mut at, mut piece) = (from, vec![0; PIECE]);
+    loop {
+        let some = read_at(file, at, end, &mut piece)?;
+        if let Some(found) = memchr::memmem::find(some, wanted) {
+            return Some(at - from + found as u64);
+        }
+        if some.len() < PIECE {
+            return None;
+        }
+        // It may lie across two pieces.
+        at += (some.len() - wanted.len() + 1) as u64;
+    }
+}
+
+/// The next bytes, as many as there is room for, up to `end`; `None` when there are none.
+fn read_at<'a>(file: &File, at: u64, end: u64, room: &'a mut [u8]) -> Option<&'a [u8]> {
+    let wanted = usize::try_from(end.checked_sub(at)?).unwrap_or(usize::MAX).min(room.len());
+    let room = room.get_mut(..wanted)?;
+    file.read_exact_at(room, at).ok()?;
+    (!room.is_empty()).then_some(room)
 }
 
 /// The address in our note, as it is when `base` is where `.stapsdt.base` is now (a prelinked file was moved after its notes were written).
@@ -201,6 +254,34 @@ mod tests {
         }
         let huge = [8_u32, u32::MAX, 3].map(u32::to_le_bytes).concat();
         assert_eq!(noted(&huge, None), None);
+    }
+
+    #[test]
+    fn a_symbol_is_found_without_a_note_and_only_where_it_is_defined() {
+        // Names with ours across two pieces; symbols: one that is undefined, one of another name, ours.
+        let mut names = vec![b'x'; PIECE - 5];
+        names.push(0);
+        let ours = names.len() as u32;
+        names.extend(b"tokengauge_tap_v1\0other\0");
+        let entry = |name: u32, section: u16, value: u64| {
+            let mut entry = name.to_le_bytes().to_vec();
+            entry.extend([0x12, 0]);
+            entry.extend(section.to_le_bytes());
+            entry.extend(value.to_le_bytes());
+            entry.extend([0; 8]);
+            entry
+        };
+        let others: Vec<u8> = (0..5_000).flat_map(|i| entry(i, 1, 64)).collect();
+        let symbols = [others, entry(ours, 0, 0), entry(ours + 1, 1, 99), entry(ours, 7, 0x1234)].concat();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tables");
+        std::fs::write(&path, [&symbols[..], &names].concat()).unwrap();
+        let file = File::open(&path).unwrap();
+        let (first, second) = ((0, symbols.len() as u64), (symbols.len() as u64, names.len() as u64));
+        assert_eq!(symbol(&file, first, second), Some(0x1234));
+        assert_eq!(symbol(&file, (0, first.1 - SYMBOL_SIZE as u64), second), None);
+        assert_eq!(symbol(&file, first, (second.0, second.1 - 12)), None);
+        assert_eq!(symbol(&file, first, (second.0, second.1 + 1)), None, "tables that reach over the file's end");
     }
 
     #[test]

@@ -20,7 +20,7 @@ use super::place::{self, Instruction};
 use super::{Counters, HookSink};
 use crate::clock::now;
 use crate::tap::tls::discover::{Candidate, FileId, Processes, start_time};
-use crate::tap::tls::kernel::{Attachment, Kernel, LoadOptions, Programs, Role};
+use crate::tap::tls::kernel::{Attachment, Kernel, LoadOptions, Mechanism, Programs, Role};
 use crate::tap::tls::{selftest, sys};
 use crate::tap::{StopFlag, TapError};
 
@@ -281,12 +281,12 @@ fn trial(kernel: &mut Kernel, ring: &mut RingBuf<MapData>) -> Instruction {
 /// # Errors
 /// With what went wrong, in words.
 pub fn self_test() -> Result<(), String> {
-    let options = LoadOptions {
-        programs: Programs::Hook,
-        ring_bytes: 64 << 10,
-        mechanism: None,
-        config: Config { wake_bytes: 0, ..Config::default() },
-    };
+    receive(None)
+}
+
+fn receive(mechanism: Option<Mechanism>) -> Result<(), String> {
+    let options =
+        LoadOptions { programs: Programs::Hook, ring_bytes: 64 << 10, mechanism, config: Config { wake_bytes: 0, ..Config::default() } };
     let (mut kernel, mut ring) = Kernel::load(&options).map_err(|e| e.to_string())?;
     let (path, offset) = selftest::own_place(tokengauge_tap::address()).ok_or("own executable not found in /proc/self/maps")?;
     let _attached = kernel.attach(Role::HookTap, &path, &[(offset, 0)]).map_err(|e| e.to_string())?;
@@ -310,9 +310,11 @@ mod tests {
 
     #[test]
     fn an_event_is_received_or_the_reason_is_known() {
-        if let Err(why) = self_test() {
-            assert!(std::env::var_os("TOKENGAUGE_REQUIRE_BPF").is_none(), "{why}");
-            eprintln!("skipped: {why}");
+        for mechanism in [None, Some(Mechanism::UprobeMulti), Some(Mechanism::PerfUprobe)] {
+            if let Err(why) = receive(mechanism) {
+                assert!(std::env::var_os("TOKENGAUGE_REQUIRE_BPF").is_none(), "{mechanism:?}: {why}");
+                eprintln!("skipped: {mechanism:?}: {why}");
+            }
         }
     }
 

@@ -21,6 +21,7 @@ fn told(bytes: &[u8]) -> (Vec<event::Event>, Head) {
     (events, last)
 }
 
+#[expect(clippy::disallowed_methods, reason = "how long the test waits")]
 fn until(client: &Client, what: impl Fn(Counts) -> bool) {
     let began = Instant::now();
     while !what(client.counts()) {

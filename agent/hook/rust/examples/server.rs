@@ -4,6 +4,7 @@
 //! server cost         ns of an empty call and of an event told; the best of some tries
 //! server lives MODEL N PAUSE_US
 //! ```
+#![allow(clippy::disallowed_methods, reason = "a server has its own clock")]
 
 use std::hint::black_box;
 use std::process::ExitCode;

@@ -168,6 +168,8 @@ impl Kernel {
         let mut loader = EbpfLoader::new();
         loader.map_max_entries("RECORDS", options.ring_bytes);
         if options.programs == Programs::Hook {
+            // Its programs look at no structure of the kernel's: reading what all of them look like would cost 40 MB.
+            loader.btf(None);
             for unused in ["CONNS", "CALLS", "OUTER", "SENSELESS"] {
                 loader.map_max_entries(unused, 64);
             }
