@@ -71,7 +71,7 @@ test-jsonl: setup ## the file of records under kill -9 and on a full disk
 	tests/jsonl/kill.sh
 
 test-live: build ## live eBPF against a schedule, and 10,000 chunks/s accounted for
-	python3 tests/live/schedule.py && python3 tests/live/load.py && python3 tests/live/health.py
+	python3 tests/live/schedule.py && python3 tests/live/load.py && python3 tests/live/health.py && python3 tests/live/series.py
 
 bench: build ## ratios against floors measured in the same run
 	tests/bench/run.sh
