@@ -40,7 +40,7 @@ for arch in "$@"; do
     name=localhost/tokengauge:$version-$arch
     out=$dir/tokengauge-$version-$arch.tar
     buildah bud --quiet --signature-policy "$dir/policy.json" --isolation chroot --arch "$arch" --os linux --timestamp "$SOURCE_DATE_EPOCH" \
-        --target bare --build-arg VERSION="$version" --build-arg REVISION="$revision" \
+        --squash --target bare --build-arg VERSION="$version" --build-arg REVISION="$revision" \
         --build-arg CREATED="$(date -u -d "@$SOURCE_DATE_EPOCH" +%Y-%m-%dT%H:%M:%SZ)" \
         --tag "$name" --file "$here/Containerfile" "$dir/$arch-rootfs" >/dev/null
     rm -f "$out"

@@ -31,7 +31,7 @@ sys.path.insert(0, str(HERE.parent / "lib"))
 import clients  # noqa: E402
 from rig import AGENT, ROOT, Children, Record, Score, first_json_line, make_certificate  # noqa: E402
 
-DECRYPTED = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release" / "examples" / "decrypted"
+DECRYPTED = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "debug" / "examples" / "decrypted"
 # Between the legs lies the relay: it may cost that much, on a machine that does other things.
 RELAY_SECONDS = 0.05
 TLS12 = ["ECDHE-ECDSA-AES128-GCM-SHA256", "ECDHE-ECDSA-AES256-GCM-SHA384", "ECDHE-ECDSA-CHACHA20-POLY1305"]
