@@ -53,7 +53,7 @@ test-bad: build ## hostile captures: clear errors, bounded memory, no panic
 	python3 tests/bad/run.py
 
 test-tls: build ## decrypted captures against the clear and against tshark, with a real OpenSSL
-	tests/tls/setup.sh && $(CARGO) build --locked -p tokengauge --example decrypted
+	tests/tls/setup.sh && $(CARGO) build --locked --workspace --example decrypted
 	python3 tests/tls/run.py
 
 test-slo: build ## objectives against the tools of Go, promtool, and a real Prometheus and Alertmanager

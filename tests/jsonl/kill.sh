@@ -13,7 +13,7 @@ kills=${1:-60}
 work=$(mktemp -d)
 trap 'umount "$work/small" 2>/dev/null || true; rm -rf "$work"' EXIT
 cd "$root"
-cargo build --quiet -p tokengauge --example jsonl_life
+cargo build --quiet --workspace --example jsonl_life # as `make test` builds it
 rig=${CARGO_TARGET_DIR:-$root/target}/debug/examples/jsonl_life
 python3 - "$rig" "$work" "$kills" <<'PY'
 import json, os, random, signal, subprocess, sys, time

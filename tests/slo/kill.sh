@@ -12,7 +12,7 @@ kills=${1:-220}
 work=$(mktemp -d)
 trap 'umount "$work/small" 2>/dev/null || true; rm -rf "$work"' EXIT
 cd "$root"
-cargo build --quiet -p tokengauge --example slo_kill
+cargo build --quiet --workspace --example slo_kill # as `make test` builds it
 rig=${CARGO_TARGET_DIR:-$root/target}/debug/examples/slo_kill
 "$rig" "$work/journal" "$kills"
 if [ "$(id -u)" = 0 ] && mkdir "$work/small" && mount -t tmpfs -o size=64k none "$work/small" 2>/dev/null; then
